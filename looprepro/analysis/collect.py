@@ -1,0 +1,148 @@
+"""runs/ -> results/<scale>/: read every requested cell, merge with what was collected before, replace the two files.
+
+Merging (the archive): rows of a cell whose folder is gone stay and are marked archived; rows are replaced only by the
+same cell; ``prune`` alone deletes. Numbers are never replaced by the absence of numbers, with one exception: where a
+file of an existing cell is damaged, the cell is named and what the file said is missing until it is run again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from looprepro.analysis.results import (
+    Points,
+    folder_of,
+    merge_series,
+    nothing_collected,
+    read_rows,
+    read_series,
+    write_results,
+)
+from looprepro.analysis.rows import ENDED, Placement, cell_rows, cell_series, digest_of, placements
+from looprepro.analysis.schema import Row
+from looprepro.analysis.source import Document, Problem, Source
+from looprepro.files.json_files import canonical_json
+
+Curves = dict[tuple[str, str], dict[int, str]]
+"""(Configuration without its seed, loss digest) -> seed -> cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one collect found and wrote."""
+
+    scale: str
+    folder: Path
+    rows: int
+    """Rows in results.parquet now."""
+    statuses: dict[str, int]
+    """Requested cells by status; ``archived`` for those of which only rows remain."""
+    missing: tuple[str, ...]
+    """Requested cells that lack a number: "<cell>" (nothing of it) or "<cell>/<evaluation>"."""
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Every requested number is there."""
+        return not self.missing and not self.problems
+
+
+def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool = False) -> Collected:
+    """Collect ``scale`` from ``source`` into ``results_dir/scale``. Raises :class:`StoreError` where there is nothing to do.
+
+    10,000 cells with three evaluations each take a few seconds. A kill at any moment and a full disk leave the previous
+    files as they were.
+    """
+    folder = folder_of(results_dir, scale)
+    old_rows, old_series = read_rows(folder), read_series(folder)
+    wanted = placements(source.requests(scale))
+    if not wanted and not old_rows:
+        raise nothing_collected(folder, scale)
+
+    fresh: dict[str, list[Row]] = {}
+    series: dict[str, dict[str, Points]] = {}
+    damaged: set[str] = set()
+    statuses: Counter[str] = Counter()
+    problems: list[Problem] = []
+    curves: Curves = {}
+    warnings: list[str] = []
+    for record in source.records(sorted(wanted)):
+        statuses[record.presence.status] += 1
+        problems += record.problems
+        if record.problems:
+            damaged.add(record.id)
+        drawn = cell_series(record)
+        if drawn:
+            series[record.id] = drawn
+        digest = digest_of(drawn.get("loss")) if record.presence.status in ENDED else None
+        fresh[record.id] = cell_rows(record, wanted[record.id], digest)
+        if digest is not None and "seed" in record.config:
+            repeated = _repeated_curve(curves, record.id, record.config, digest)
+            warnings += [repeated] if repeated else []
+
+    existing = set(fresh) | source.existing({row["cell"] for row in old_rows} - set(fresh))
+    rows = _merge(old_rows, fresh, existing, damaged, prune)
+    gone = {row["cell"] for row in old_rows} - existing if prune else set()
+    archived = {row["cell"] for row in rows if row.get("archived")}
+    statuses["archived"] += len(archived & set(wanted))
+    statuses["planned"] += len(set(wanted) - set(fresh) - archived)
+    write_results(folder, rows, merge_series(old_series, series, gone))
+    return Collected(
+        scale,
+        folder,
+        len(rows),
+        {status: count for status, count in sorted(statuses.items()) if count},
+        tuple(_missing(wanted, rows)),
+        tuple(sorted(problems)),
+        tuple(warnings),
+    )
+
+
+def _merge(old: Iterable[Row], fresh: dict[str, list[Row]], existing: set[str], damaged: set[str], prune: bool) -> list[Row]:
+    """All fresh rows, and the old rows that no fresh row of the same cell replaces."""
+    measured = {_place(row) for rows in fresh.values() for row in rows if "value" in row}
+    kept: list[Row] = []
+    for row in old:
+        cell = row["cell"]
+        if cell not in existing:
+            if not prune:
+                kept.append(row | {"archived": True})
+        elif cell not in fresh:
+            kept.append(row | {"archived": False})  # nobody asks for it any more, so it was not read
+        elif cell not in damaged and "value" in row and _place(row) not in measured:
+            kept.append(row)  # the cell has no number to put in the place of this one
+    numbers = {_place(row) for row in kept if "value" in row}
+    return kept + [row for rows in fresh.values() for row in rows if "value" in row or _place(row) not in numbers]
+
+
+def _place(row: Row) -> tuple[object, ...]:
+    """What a fresh row must share with an old one to replace it."""
+    axes = tuple(sorted((name, value) for name, value in row.items() if name.startswith("axis_")))
+    return row["cell"], row["sweep"], row["overrides"], row.get("evaluation"), axes
+
+
+def _missing(wanted: dict[str, list[Placement]], rows: Iterable[Row]) -> Iterable[str]:
+    """Cells without any number, and single evaluations of the others. A cell's numbers serve every sweep that asks for it."""
+    found = {(row["cell"], row["evaluation"]) for row in rows if "value" in row}
+    cells = {cell for cell, _ in found}
+    for cell in sorted(wanted):
+        if cell not in cells:
+            yield cell
+            continue
+        evaluations = {name for place in wanted[cell] for name in place.evaluations}
+        yield from (f"{cell}/{name}" for name in sorted(evaluations) if (cell, name) not in found)
+
+
+def _repeated_curve(curves: Curves, cell: str, config: Document, digest: str) -> str | None:
+    """A warning where the same loss curve, bit for bit, has been seen under another seed of the same configuration."""
+    configuration = canonical_json({name: value for name, value in config.items() if name != "seed"})
+    seeds = curves.setdefault((configuration, digest), {})
+    twin = next((other for seed, other in seeds.items() if seed != config["seed"]), None)
+    seeds.setdefault(config["seed"], cell)
+    if twin is None:
+        return None
+    return f"{cell} and {twin} have different seeds and the same loss curve, bit for bit: they count once"

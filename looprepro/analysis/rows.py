@@ -1,0 +1,166 @@
+"""From one cell's record and its places in sweeps to rows of results.parquet and series. Plain dicts throughout."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from looprepro.analysis.results import Points
+from looprepro.analysis.schema import Row
+from looprepro.analysis.source import CellRecord, Document
+
+ENDED = ("done", "diverged", "failed")
+"""Statuses that leave rows. Whatever else a cell is (running, lost, planned), it is missing, and missing is not stored."""
+
+
+@dataclass(slots=True)
+class Placement:
+    """One place of a cell in one sweep: its role on each axis, and the evaluations that are wanted there."""
+
+    sweep: str
+    scale: str
+    overrides: str
+    axes: dict[str, str]
+    labels: dict[str, str]
+    evaluations: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Evaluation id -> (role, T)."""
+
+
+def placements(requests: Iterable[Document]) -> dict[str, list[Placement]]:
+    """Cell id -> its places. The same place asked for twice is one place with the evaluations of both."""
+    found: dict[str, dict[tuple[Any, ...], Placement]] = {}
+    for request in requests:
+        sweep, scale, overrides = request["sweep"], request["scale"], overrides_text(request.get("overrides") or ())
+        for cell in request["cells"]:
+            axes = dict(cell["axes"])
+            place = found.setdefault(cell["id"], {}).setdefault(
+                (sweep, scale, overrides, *sorted(axes.items())),
+                Placement(sweep, scale, overrides, axes, dict(cell.get("labels") or {})),
+            )
+            for evaluation in cell["evaluations"]:
+                place.evaluations[evaluation["id"]] = (evaluation["role"], int(evaluation["T"]))
+    return {cell: list(places.values()) for cell, places in found.items()}
+
+
+def overrides_text(overrides: Sequence[str] | str) -> str:
+    """Overrides as they stand in a row; "" where there are none."""
+    return overrides if isinstance(overrides, str) else " ".join(overrides)
+
+
+def cell_rows(record: CellRecord, places: Sequence[Placement], loss_digest: str | None) -> list[Row]:
+    """The rows of one cell: one per place, evaluation and metric; with value null where the cell failed or diverged."""
+    status = record.presence.status
+    if status not in ENDED or not record.config:
+        return []
+    shared = _provenance(record) | _configuration(record.config)
+    if loss_digest is not None:
+        shared["loss_digest"] = loss_digest
+    rows: list[Row] = []
+    for place in places:
+        here = {"sweep": place.sweep, "scale": place.scale, "overrides": place.overrides, "cell": record.id}
+        here |= {f"axis_{axis}": role for axis, role in place.axes.items()}
+        here |= {f"label_{axis}": label for axis, label in place.labels.items()}
+        here |= shared
+        for evaluation, (role, budget) in place.evaluations.items():
+            measured = {"T": budget, "role_T": role, "evaluation": evaluation}
+            if status != "done":
+                rows.append(here | measured)
+                continue
+            document = record.evaluations.get(evaluation)
+            if document is None:
+                continue
+            if "attempt" in document:
+                measured["attempt"] = document["attempt"]
+            for metric, count in document["metrics"].items():
+                rows.append(here | measured | {"metric": metric, "value": count["value"], "items": count.get("items")})
+    return rows
+
+
+def cell_series(record: CellRecord) -> dict[str, Points]:
+    """All series of one cell: the training log merged over attempts, what training drew, what evaluations drew.
+
+    For a given step the later attempt wins: an attempt that resumed repeats the steps after its checkpoint.
+    """
+    series: dict[str, Points] = {}
+    for name in ("loss", "grad_norm"):
+        merged: dict[float, float] = {}
+        for attempt in record.metrics:
+            for line in attempt:
+                step, value = line.get("step"), line.get(name)
+                if is_finite(step) and is_finite(value):
+                    merged[float(step)] = float(value)
+        if merged:
+            steps = sorted(merged)
+            series[name] = (steps, [merged[step] for step in steps])
+    for document in record.series:
+        series |= _drawn(document, "")
+    for evaluation in record.evaluations.values():
+        budget = (evaluation.get("evaluation") or {}).get("T")
+        series |= _drawn(evaluation.get("series") or {}, f"@T={budget}")
+    return series
+
+
+def digest_of(points: Points | None) -> str | None:
+    """Fingerprint of a loss curve, to find one run under two seeds. None for fewer than two points: too little to tell."""
+    if points is None or len(points[0]) < 2:
+        return None
+    return hashlib.sha256(repr(points).encode()).hexdigest()[:16]
+
+
+def _drawn(document: Document, suffix: str) -> dict[str, Points]:
+    found: dict[str, Points] = {}
+    for name, points in document.items():
+        x, y = list(map(float, points["x"])), list(map(float, points["y"]))
+        if len(x) == len(y):
+            found[name if "@" in name else name + suffix] = (x, y)
+    return found
+
+
+def _configuration(config: Document) -> Row:
+    task, model, training = config.get("task") or {}, config.get("model") or {}, config.get("training") or {}
+    injection, recurrence = model.get("injection") or {}, model.get("recurrence") or {}
+    values = {
+        "task": task.get("kind"),
+        "task_group": task.get("group"),
+        "length": task.get("length"),
+        "curriculum": task.get("curriculum"),
+        "injection": injection.get("method"),
+        "chart": injection.get("chart"),
+        "groups": injection.get("groups"),
+        "width": model.get("width"),
+        "T_max": recurrence.get("maximum"),
+        "steps": training.get("steps"),
+        "dtype": training.get("dtype"),
+        "seed": config.get("seed"),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _provenance(record: CellRecord) -> Row:
+    presence, provenance, result = record.presence, record.provenance, record.result or {}
+    row: Row = {"status": presence.status, "archived": False, "attempt": result.get("attempt", presence.attempts)}
+    if presence.status != "done":
+        row["cause"] = presence.cause
+    if "resumed" in result:
+        row["resumed"] = result["resumed"]
+    for name in ("pack", "threads", "compile", "commit", "dirty", "device", "host"):
+        if provenance.get(name) is not None:
+            row[name] = provenance[name]
+    if provenance.get("versions"):
+        row["versions"] = json.dumps(provenance["versions"], sort_keys=True, separators=(",", ":"))
+    if "wall_seconds" in result:
+        row["wall_hours"] = result["wall_seconds"] / 3600
+    if "device_seconds" in result:
+        row["device_hours"] = result["device_seconds"] / 3600
+    elif presence.hours is not None:
+        row["device_hours"] = presence.hours
+    return row
+
+
+def is_finite(value: object) -> TypeGuard[int | float]:
+    """A number that can stand in a table: neither NaN nor infinite, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,60 @@
+"""Which collected rows form a sample: one number per distinct seed, runs grouped by method. For the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from looprepro.analysis.schema import Row
+
+
+@dataclass(frozen=True, order=True)
+class Method:
+    """Injection, chart and groups of a run; sorts as the tables do: diagonal first, then by family and G."""
+
+    rank: int
+    family: str
+    """``diagonal``, ``grouped diagonal``, ``conformal``, ``conformal cayley``, ... or the name of a user's own operator."""
+    groups: int
+    """G; 0 where a method has none."""
+    role: str
+    """What the row means at every scale: ``diagonal``, ``G = 2``, ``d/2``."""
+
+    @property
+    def label(self) -> str:
+        """``conformal, G = 16 (d/2)``."""
+        if not self.groups:
+            return self.family
+        role = f" ({self.role})" if self.role == "d/2" else ""
+        return f"{self.family}, G = {self.groups}{role}"
+
+
+def method_of(row: Row) -> Method:
+    """The method of a row, from its configuration columns."""
+    injection, chart, groups = row["injection"], row.get("chart"), row.get("groups", 0)
+    family = injection.rsplit(":", 1)[-1].replace("_", " ")
+    if chart and chart != "pairwise":
+        family = f"{family} {chart}"
+    rank = {"diagonal": 0, "grouped_diagonal": 1, "conformal": 2}.get(injection, 3)
+    if not groups:
+        return Method(rank, family, 0, family)
+    return Method(rank, family, groups, "d/2" if 2 * groups == row["width"] else f"G = {groups}")
+
+
+def of_sweep(rows: Iterable[Row], sweep: str, cells: Collection[str] | None = None) -> list[Row]:
+    """The rows of one sweep without overrides; ``cells`` restricts them to those that the sweep wants today."""
+    return [
+        row for row in rows if row["sweep"] == sweep and not row.get("overrides") and (cells is None or row["cell"] in cells)
+    ]
+
+
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """One row per seed: a second cell with the same seed, or with the same loss curve bit for bit, does not count again."""
+    seen: set[tuple[str, object]] = set()
+    chosen = []
+    for row in sorted(rows, key=lambda row: (row["seed"], row["cell"])):
+        marks = {("seed", row["seed"])} | ({("curve", row["loss_digest"])} if "loss_digest" in row else set())
+        if not marks & seen:
+            chosen.append(row)
+        seen |= marks
+    return chosen

@@ -1,0 +1,54 @@
+"""From a sweep's expansion to the table that it asks for: wanted cells, layout, and how the paper's column is labelled."""
+
+from __future__ import annotations
+
+from looprepro.analysis.table import TablePlan, WantedCell, WantedEvaluation
+from looprepro.planning import Expansion, Sweep, expand
+
+
+def table_plan(expansion: Expansion) -> TablePlan:
+    """What :func:`looprepro.analysis.fill.build_table` needs of ``expansion``.
+
+    Budgets that the layout does not place become the innermost columns: numbers at different T never share an entry.
+    """
+    sweep, layout = expansion.sweep, expansion.layout
+    wanted = tuple(
+        WantedCell(
+            planned.id,
+            planned.cell.seed,
+            place.axes,
+            place.labels,
+            tuple(WantedEvaluation(e.id, e.role, e.evaluation.T) for e in place.evaluations),
+        )
+        for planned in expansion.cells
+        for place in planned.placements
+    )
+    columns = layout.columns
+    if "T" not in (*layout.rows, *columns):
+        columns = (*columns, "T")
+    width, budgets = _paper_setting(sweep)
+    return TablePlan(
+        name=sweep.name,
+        title=sweep.title,
+        place=sweep.place,
+        scale=expansion.scale,
+        rows=layout.rows,
+        columns=columns,
+        metric=layout.metric,
+        decimals=layout.decimals,
+        wanted=wanted,
+        overrides=expansion.overrides,
+        note=sweep.scale(expansion.scale).note,
+        paper_width=width,
+        paper_budgets=budgets,
+    )
+
+
+def _paper_setting(sweep: Sweep) -> tuple[int | None, dict[str, int]]:
+    """Width of the state and role -> T at scale paper: what the paper's numbers were measured at."""
+    if "paper" not in sweep.scales:
+        return None, {}
+    cells = expand(sweep, "paper", seeds="0").cells
+    widths = {planned.cell.model.width for planned in cells}
+    budgets = {e.role: e.evaluation.T for planned in cells for e in planned.evaluations}
+    return (widths.pop() if len(widths) == 1 else None), budgets

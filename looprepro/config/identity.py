@@ -1,0 +1,38 @@
+"""Names that follow from content: a readable slug and a short hash of the whole resolved configuration."""
+
+from __future__ import annotations
+
+from looprepro.config.cell import Cell, Evaluation
+from looprepro.files.checksum import sha256_bytes
+from looprepro.files.json_files import canonical_json
+
+HASH_LENGTH = 12
+"""Hex digits: 48 bits, so 10,000 cells collide with probability 2e-7; a collision is detected, never ignored."""
+
+
+def cell_id(cell: Cell) -> str:
+    """``<slug>-<hash>``: equal cells, and only they, have equal ids."""
+    return f"{slug(cell)}-{digest(cell.model_dump(mode='json'))}"
+
+
+def slug(cell: Cell) -> str:
+    """What a person needs to recognise a cell in a listing; not unique."""
+    injection = cell.model.injection
+    method = injection.method.rsplit(":", 1)[-1].lower().replace("_", "-")
+    parts = [cell.task.group.lower(), method]
+    if injection.chart and injection.chart != "pairwise":
+        parts.append(injection.chart)
+    if injection.groups is not None:
+        parts.append(f"g{injection.groups}")
+    parts += [f"d{cell.model.width}", f"s{cell.seed}"]
+    return "-".join(parts)
+
+
+def evaluation_id(evaluation: Evaluation) -> str:
+    """``T<budget>-<hash>``."""
+    return f"T{evaluation.T}-{digest(evaluation.model_dump(mode='json'))}"
+
+
+def digest(value: object) -> str:
+    """The first :data:`HASH_LENGTH` hex digits of the SHA-256 of the canonical JSON of ``value``."""
+    return sha256_bytes(canonical_json(value).encode())[:HASH_LENGTH]

@@ -1,0 +1,92 @@
+"""Device hours that a cell will take: measured where cells like it are done, else arithmetic with an assumed speed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+from typing import Literal
+
+from looprepro.config.cell import Cell, Execution
+from looprepro.config.presence import Presence
+from looprepro.planning.expansion import PlannedCell
+
+Basis = Literal["measured", "scaled", "assumed", "unknown"]
+
+GPU_FLOPS = 67e12
+"""Peak float32 rate of an H100 SXM outside its tensor cores, operations per second (vendor's data sheet)."""
+CORE_FLOPS = 60e9
+"""Peak float32 rate of one CPU core: 2 GHz x 2 units x 8 lanes x 2 operations (multiply, add), rounded down."""
+FRACTION_OF_PEAK = 0.3
+"""Assumed share of the peak that training reaches. A guess for plans only (docs/assumptions.md): measured cells replace it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Hours for the whole training of one cell, and what they rest on."""
+
+    hours: float | None
+    basis: Basis
+
+
+def flops_of_training(cell: Cell) -> float | None:
+    """Floating-point operations of all optimiser steps, or None where the formulas do not cover this configuration."""
+    formula = _formula("train_flops_per_step")
+    return None if formula is None else float(formula(cell)) * cell.training.steps
+
+
+@cache
+def _formula(name: str) -> Callable[[Cell], float] | None:
+    """A function of config/formulas.py, imported when a plan first needs it; None where there is none of that name."""
+    if importlib.util.find_spec("looprepro.config.formulas") is None:
+        return None
+    return getattr(importlib.import_module("looprepro.config.formulas"), name, None)
+
+
+def peak(execution: Execution) -> float:
+    """Peak operations per second of what a cell runs on; ``auto`` is costed as the GPU that the paper used."""
+    return CORE_FLOPS * execution.threads if execution.device == "cpu" else GPU_FLOPS
+
+
+class Estimator:
+    """Estimates for the cells of one plan."""
+
+    def __init__(self, cells: Iterable[PlannedCell], present: Mapping[str, Presence]) -> None:
+        self._measured: dict[str, float] = {}
+        self._flops: dict[str, float | None] = {}
+        hours: dict[str, list[float]] = {}
+        examples: dict[str, PlannedCell] = {}
+        for planned in cells:
+            known = present.get(planned.id)
+            if known is not None and known.status == "done" and known.hours:
+                hours.setdefault(planned.configuration, []).append(known.hours)
+                examples.setdefault(planned.configuration, planned)
+        self._measured = {configuration: fmean(values) for configuration, values in hours.items()}
+        rates: dict[Execution, list[float]] = {}
+        for configuration, example in examples.items():
+            flops = self._training_flops(example)
+            if flops:
+                rates.setdefault(example.execution, []).append(flops / self._measured[configuration])
+        self._rates = {execution: fmean(values) for execution, values in rates.items()}
+        """Operations per hour that done cells of this plan reached, by where they ran."""
+
+    def training(self, planned: PlannedCell) -> Estimate:
+        """Hours of training ``planned`` from the start."""
+        measured = self._measured.get(planned.configuration)
+        if measured is not None:
+            return Estimate(measured, "measured")
+        flops = self._training_flops(planned)
+        if flops is None:
+            return Estimate(None, "unknown")
+        rate = self._rates.get(planned.execution)
+        if rate is not None:
+            return Estimate(flops / rate, "scaled")
+        return Estimate(flops / (FRACTION_OF_PEAK * peak(planned.execution)) / 3600, "assumed")
+
+    def _training_flops(self, planned: PlannedCell) -> float | None:
+        if planned.configuration not in self._flops:
+            self._flops[planned.configuration] = flops_of_training(planned.cell)
+        return self._flops[planned.configuration]

@@ -1,0 +1,99 @@
+"""Training loss over steps: one panel per task, one line per method, the curriculum's boundaries visible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from looprepro.analysis.results import Points, Results
+from looprepro.analysis.samples import distinct, method_of, of_sweep
+from looprepro.analysis.schema import Row
+from looprepro.analysis.statistics import mean, summarise
+from looprepro.files.errors import StoreError
+from looprepro.report.figure import GREY, method_colours, new_figure, save
+
+POINTS = 150
+"""Points of a drawn curve at most: single logged losses are too noisy to tell methods apart."""
+
+
+def curves(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
+    """Mean over finished seeds with a band of one standard error; diverged seeds are counted in the legend."""
+    losses = results.series("loss")
+    rows = list({row["cell"]: row for row in of_sweep(results.rows, sweep, cells)}.values())
+    tasks = sorted({row.get("task_group", "") for row in rows if row["status"] == "done" and row["cell"] in losses})
+    if not tasks:
+        raise StoreError(
+            f"no finished cell of {sweep} at scale {results.scale} has a loss curve",
+            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
+        )
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = new_figure(len(tasks), width=4.2, height=3.4, legend=1.9)
+    methods = sorted({method_of(row) for row in rows})
+    colours = method_colours(methods)
+    handles: dict[str, Any] = {}
+    drawn: list[dict[str, Any]] = []
+    for axis, task in zip(axes, tasks, strict=True):
+        mine = [row for row in rows if row.get("task_group", "") == task]
+        counts, diverged = [], []
+        for method in methods:
+            runs = [row for row in mine if method_of(row) == method]
+            seeds = distinct([row for row in runs if row["status"] == "done" and row["cell"] in losses])
+            lost = len({row["seed"] for row in runs if row["status"] == "diverged"})
+            if lost:
+                diverged.append(f"{method.label}: {lost} diverged, not drawn")
+            if not seeds:
+                continue
+            counts.append(len(seeds))
+            steps, means, errors = _mean_curve([losses[row["cell"]] for row in seeds])
+            line = "--" if method.family == "diagonal" else "-"
+            handles.setdefault(method.label, axis.plot(steps, means, line, color=colours[method])[0])
+            if len(seeds) > 1:
+                low = [m - (e or 0.0) for m, e in zip(means, errors, strict=True)]
+                high = [m + (e or 0.0) for m, e in zip(means, errors, strict=True)]
+                axis.fill_between(steps, low, high, color=colours[method], alpha=0.2, linewidth=0)
+            about = {"task": task, "method": method.label, "n": len(seeds), "diverged": lost}
+            drawn += [
+                about | {"step": step, "mean_loss": loss, "se": error}
+                for step, loss, error in zip(steps, means, errors, strict=True)
+            ]
+        _curriculum(axis, mine[0])
+        n = f"n = {min(counts)} seeds" if len(set(counts)) == 1 else f"n = {min(counts)} to {max(counts)} seeds"
+        axis.set_title("\n".join([", ".join(part for part in (task, n) if part), *diverged]))
+        axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.set(xlabel="optimiser step", ylabel="training loss (nats per token)", xlim=(0, None), ylim=(0, None))
+    figure.legend(list(handles.values()), list(handles), loc="outside right center")
+    lengths = "; grey: word length" if any(row.get("curriculum") == "doubling" for row in rows) else ""
+    figure.suptitle(f"Training loss, mean over seeds ± standard error\n{sweep}, scale {results.scale}{lengths}")
+    return save(figure, folder, stem, drawn)
+
+
+def _mean_curve(runs: list[Points]) -> tuple[list[float], list[float], list[float | None]]:
+    """Mean and SE over runs at every step that all runs logged: a mean over changing seeds would show steps no run took.
+
+    Where more than :data:`POINTS` steps were logged, neighbouring ones are averaged within each run first.
+    """
+    tables = [dict(zip(*run, strict=True)) for run in runs]
+    steps = sorted(set.intersection(*(set(table) for table in tables)))
+    block = math.ceil(len(steps) / POINTS)
+    blocks = [steps[start : start + block] for start in range(0, len(steps), block)]
+    summaries = [summarise([mean([table[step] for step in chosen]) for table in tables]) for chosen in blocks]
+    centres = [mean(chosen) for chosen in blocks]
+    return centres, [summary.mean or 0.0 for summary in summaries], [summary.se for summary in summaries]
+
+
+def _curriculum(axis: Any, row: Row) -> None:
+    """Dotted lines where the word length doubles, and the length at the top of each slice."""
+    if row.get("curriculum") != "doubling" or "steps" not in row:
+        return
+    lengths = [2]
+    while lengths[-1] < row["length"]:
+        lengths.append(min(2 * lengths[-1], row["length"]))
+    slice_steps = row["steps"] / len(lengths)
+    top = axis.get_xaxis_transform()
+    for index, length in enumerate(lengths):
+        if index:
+            axis.axvline(index * slice_steps, color=GREY, linestyle=":", linewidth=0.8)
+        axis.text((index + 0.5) * slice_steps, 1.0, str(length), transform=top, ha="center", va="top", color=GREY, size=7)

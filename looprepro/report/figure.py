@@ -1,0 +1,109 @@
+"""What all figures share: the look, colours that colour-blind readers tell apart, and files with equal bytes for equal data."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from looprepro.analysis.samples import Method
+from looprepro.files.atomic import write_text, write_with
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's palette, ordered so that neighbours differ in lightness too."""
+BLACK = "#000000"
+GREY = "#666666"
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+STYLE: Any = {
+    "figure.dpi": 150,
+    "savefig.dpi": 150,
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 9,
+    "figure.titlesize": 10,
+    "figure.constrained_layout.h_pad": 0.08,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.4,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "looprepro",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of this project, whatever the user's own matplotlibrc says; draw and save inside it."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def new_figure(
+    columns: int, rows: int = 1, *, width: float, height: float, square: bool = False, legend: float = 0.0
+) -> tuple[Figure, list[Axes]]:
+    """A grid of panels (inches each) on a canvas without display; axes in reading order.
+
+    ``square``: equal aspect. ``legend``: inches for a legend on the right.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+    # A single narrow panel would cut the title off.
+    size = (max(width * columns, 4.6) + legend, height * rows)
+    figure = MatplotlibFigure(figsize=size, layout="compressed" if square else "constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def save(figure: Figure, folder: Path, stem: str, drawn: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Write ``stem``.png, .pdf and .csv (what is drawn) into ``folder``; no date and no version in any of them."""
+    metadata: dict[str, dict[str, Any]] = {
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+    }
+    paths = []
+    for suffix, kept in metadata.items():
+        path = folder / f"{stem}.{suffix}"
+
+        def draw(temporary: Path, suffix: str = suffix, kept: dict[str, Any] = kept) -> None:
+            figure.savefig(temporary, format=suffix, metadata=kept)
+
+        write_with(path, draw)
+        paths.append(path)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(drawn[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(drawn)
+    write_text(folder / f"{stem}.csv", text.getvalue())
+    return [*paths, folder / f"{stem}.csv"]
+
+
+def method_colours(methods: Sequence[Method]) -> dict[Method, Any]:
+    """Black for the diagonal, viridis from dark to light along the groups: order is readable in grey print, too."""
+    import matplotlib
+
+    ramp = matplotlib.colormaps["viridis"]
+    others = [method for method in methods if method.family != "diagonal"]
+    colours: dict[Method, Any] = {method: BLACK for method in methods if method.family == "diagonal"}
+    for index, method in enumerate(others):
+        colours[method] = ramp(0.1 + 0.78 * index / max(1, len(others) - 1))
+    return colours
+
+
+def words(metric: str) -> str:
+    """A metric's name for an axis."""
+    return metric.replace("_", " ")

@@ -1,0 +1,102 @@
+"""A metric over the number of groups G: one panel per task, one line per budget T, the baseline as a band."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from looprepro.analysis.results import Results
+from looprepro.analysis.samples import Method, distinct, method_of, of_sweep
+from looprepro.analysis.schema import Row
+from looprepro.analysis.statistics import Summary, summarise
+from looprepro.files.errors import StoreError
+from looprepro.report.figure import GREY, MARKERS, OKABE_ITO, new_figure, save, words
+
+
+def groups(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None, metric: str) -> list[Path]:
+    """Mean ± SE over distinct seeds at every G; the diagonal baseline at the same T as a dashed line with its ± SE band."""
+    rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") == metric and row["status"] == "done"]
+    tasks = sorted({row.get("task_group", "") for row in rows if row.get("groups")})
+    if not tasks:
+        raise StoreError(
+            f"{sweep} at scale {results.scale} has no number of {metric} over G",
+            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
+        )
+    budgets = sorted({(row["T"], row.get("role_T", "")) for row in rows})
+    figure, axes = new_figure(len(tasks), width=4.2, height=3.6)
+    drawn: list[dict[str, Any]] = []
+    counts: set[int] = set()
+    for axis, task in zip(axes, tasks, strict=True):
+        points = sorted({method_of(row) for row in rows if row.get("groups")})
+        for index, (budget, role) in enumerate(budgets):
+            here = [row for row in rows if row.get("task_group", "") == task and row["T"] == budget]
+            colour, marker = OKABE_ITO[index % len(OKABE_ITO)], MARKERS[index % len(MARKERS)]
+            baseline = _sample([row for row in here if row["injection"] == "diagonal"])
+            if baseline.mean is not None:
+                counts.add(baseline.n)
+                axis.axhline(baseline.mean, color=colour, linestyle="--", linewidth=1.0)
+                if baseline.se is not None:
+                    axis.axhspan(
+                        baseline.mean - baseline.se, baseline.mean + baseline.se, color=colour, alpha=0.15, linewidth=0
+                    )
+                drawn.append(_line(task, "diagonal", None, budget, role, metric, baseline))
+            for family in sorted({method.family for method in points}):
+                found = [(m, _sample([row for row in here if method_of(row) == m])) for m in points if m.family == family]
+                found = [(m, summary) for m, summary in found if summary.mean is not None]
+                # Neighbouring budgets are shifted a little sideways so that their error bars do not hide each other.
+                shift = 1 + 0.05 * (index - (len(budgets) - 1) / 2)
+                axis.errorbar(
+                    [m.groups * shift for m, _ in found],
+                    [summary.mean or 0.0 for _, summary in found],
+                    yerr=[summary.se or 0.0 for _, summary in found],
+                    color=colour,
+                    marker=marker,
+                    markersize=4.5,
+                    capsize=2,
+                    elinewidth=1.0,
+                    label=f"T = {budget} ({role})" if role else f"T = {budget}",
+                )
+                drawn += [_line(task, family, m, budget, role, metric, summary) for m, summary in found]
+                counts |= {summary.n for _, summary in found}
+        ticks = sorted({method.groups for method in points})
+        axis.set_xscale("log", base=2)
+        axis.set_xlim(ticks[0] / 1.3, ticks[-1] * 1.3)
+        axis.set_xticks(ticks, [_tick(points, tick) for tick in ticks])
+        axis.minorticks_off()
+        axis.set(xlabel="groups G", ylabel=words(metric), title=task)
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+    handles, labels = axes[0].get_legend_handles_labels()
+    from matplotlib.lines import Line2D
+
+    handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1.0))
+    labels.append("diagonal at the same T, band ± SE")
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(axes) == 1 else len(labels))
+    n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
+    error = ", mean ± standard error" if max(counts) > 1 else ""
+    figure.suptitle(f"{words(metric).capitalize()} over G{error}\n{sweep}, scale {results.scale}, {n} seeds")
+    return save(figure, folder, stem, drawn)
+
+
+def _sample(rows: list[Row]) -> Summary:
+    return summarise([row["value"] for row in distinct(rows)])
+
+
+def _tick(points: list[Method], groups: int) -> str:
+    return f"{groups}\n(d/2)" if any(m.groups == groups and m.role == "d/2" for m in points) else str(groups)
+
+
+def _line(
+    task: str, family: str, method: Method | None, budget: int, role: str, metric: str, summary: Summary
+) -> dict[str, Any]:
+    return {
+        "task": task,
+        "method": family,
+        "G": method.groups if method else None,
+        "T": budget,
+        "role_T": role,
+        "metric": metric,
+        "mean": summary.mean,
+        "se": summary.se,
+        "n": summary.n,
+    }

@@ -1,0 +1,128 @@
+"""Figures: what is drawn is in the csv, files are the same bytes for the same data, an empty result is one clear line."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from looprepro.analysis.results import Results, series_table
+from looprepro.files.errors import ConfigError, StoreError
+from looprepro.report.plots import FIGURES, plot
+
+
+def drawn(paths: list[Path]) -> list[dict[str, str]]:
+    with open(paths[-1], encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_a_png_a_pdf_and_the_data_that_it_shows(results: Results, name: str) -> None:
+    paths = plot(name, results)
+    assert [path.relative_to(results.folder).as_posix() for path in paths] == [
+        f"figures/{name}.{suffix}" for suffix in ("png", "pdf", "csv")
+    ]
+    assert paths[0].read_bytes().startswith(b"\x89PNG")
+    assert paths[1].read_bytes().startswith(b"%PDF")
+    assert b"CreationDate" not in paths[1].read_bytes()
+    before = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in plot(name, results)] == before
+
+
+def test_groups_draws_the_mean_of_the_finished_seeds_and_the_baseline(results: Results) -> None:
+    lines = {(line["task"], line["G"], line["T"]): line for line in drawn(plot("groups", results))}
+    values = [
+        row["value"]
+        for row in results.rows
+        if (row["task_group"], row["axis_method"], row["T"]) == ("A5", "G=4", 16) and "value" in row
+    ]
+    entry = lines["A5", "4", "16"]
+    assert float(entry["mean"]) == pytest.approx(statistics.fmean(values))
+    assert float(entry["se"]) == pytest.approx(statistics.stdev(values) / 2)  # one of five seeds failed
+    assert lines["A5", "", "16"]["method"] == "diagonal"
+    assert lines["A5", "", "16"]["n"] == "4"
+    assert len(lines) == 2 * 3 * 5
+
+
+def test_groups_of_a_single_seed_have_no_error(results: Results) -> None:
+    single = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
+    assert {line["se"] for line in drawn(plot("groups", single))} == {""}
+
+
+def test_curves_average_over_seeds_and_count_the_diverged(results: Results) -> None:
+    lines = [line for line in drawn(plot("curves", results)) if line["task"] == "A5" and line["method"] == "diagonal"]
+    losses = results.series("loss")
+    at_900 = [losses[f"A5-diagonal-s{seed}"][1][18] for seed in (0, 1, 2, 4)]
+    line = next(line for line in lines if float(line["step"]) == 900.0)
+    assert float(line["mean_loss"]) == pytest.approx(statistics.fmean(at_900))
+    assert (line["n"], line["diverged"]) == ("4", "1")
+    assert len(lines) == 91
+
+
+def test_curves_show_only_steps_that_every_seed_logged(results: Results) -> None:
+    rows = [row for row in results.rows if row["cell"] in ("A5-G=2-s0", "A5-G=2-s1")]
+    series = series_table({"A5-G=2-s0": {"loss": ([0.0, 50.0], [4.0, 2.0])}, "A5-G=2-s1": {"loss": ([0.0], [3.0])}})
+    lines = drawn(plot("curves", dataclasses.replace(results, rows=rows, series_table=series)))
+    assert [(line["step"], line["mean_loss"]) for line in lines] == [("0.0", "3.5")]
+
+
+def test_a_long_curve_is_averaged_in_blocks_within_each_seed_first(results: Results) -> None:
+    steps = [float(step) for step in range(300)]
+    rows = [row for row in results.rows if row["cell"] in ("A5-G=2-s0", "A5-G=2-s1")]
+    series = series_table({"A5-G=2-s0": {"loss": (steps, [1.0, 3.0] * 150)}, "A5-G=2-s1": {"loss": (steps, [4.0, 6.0] * 150)}})
+    lines = drawn(plot("curves", dataclasses.replace(results, rows=rows, series_table=series)))
+    assert len(lines) == 150
+    assert {line["mean_loss"] for line in lines} == {"3.5"}
+    assert [float(line["se"]) for line in lines] == pytest.approx([1.5] * 150)  # of 2 and 5: s = 2.1213, over sqrt(2)
+    assert [line["step"] for line in lines[:2]] == ["0.5", "2.5"]
+
+
+def test_spectrum_has_one_panel_per_row_and_falls_back_to_initial_values(results: Results) -> None:
+    lines = drawn(plot("spectrum", results))
+    trained = {line["method"]: line["trained"] for line in lines}
+    assert trained == {
+        "diagonal": "True",
+        "conformal, G = 1": "True",
+        "conformal, G = 2": "True",
+        "conformal, G = 4": "False",
+        "conformal, G = 32 (d/2)": "True",
+    }
+    assert {line["cell"] for line in lines if line["method"] == "diagonal"} == {"A5-diagonal-s0"}
+    assert len(lines) == 5 * 64
+
+
+def test_cells_outside_the_present_sweep_are_not_drawn(results: Results) -> None:
+    cells = {row["cell"] for row in results.rows if row["axis_method"] == "diagonal"}
+    assert {line["method"] for line in drawn(plot("curves", results, cells=cells))} == {"diagonal"}
+
+
+def test_another_sweep_gets_files_of_its_own(results: Results) -> None:
+    rows = [row | {"sweep": "table2"} for row in results.rows]
+    assert plot("groups", dataclasses.replace(results, rows=rows), sweep="table2")[0].name == "groups-table2.png"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_nothing_to_draw_is_one_line_with_the_remedy(results: Results, name: str) -> None:
+    empty = dataclasses.replace(results, rows=[], series_table=series_table({}))
+    with pytest.raises(StoreError, match=r"looprepro sweep table1 --scale mini; looprepro collect"):
+        plot(name, empty)
+    assert not (results.folder / "figures").exists()
+
+
+def test_an_unknown_figure_names_the_known_ones(results: Results) -> None:
+    with pytest.raises(ConfigError, match="spectrum, curves, groups"):
+        plot("histogram", results)
+
+
+def test_importing_the_room_loads_no_heavy_package() -> None:
+    heavy = "{'torch', 'pandas', 'pyarrow', 'scipy', 'matplotlib', 'numpy', 'rich'}"
+    code = (
+        "import sys, looprepro.report.plots, looprepro.report.tables, looprepro.analysis.collect;"
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
