@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from looprepro.analysis.placements import Placement, placements
 from looprepro.analysis.results import (
     Points,
     folder_of,
@@ -21,10 +22,11 @@ from looprepro.analysis.results import (
     read_series,
     write_results,
 )
-from looprepro.analysis.rows import ENDED, Placement, cell_rows, cell_series, digest_of, placements
+from looprepro.analysis.rows import ENDED, cell_rows, cell_series, digest_of, unusable
 from looprepro.analysis.schema import Row
-from looprepro.analysis.source import Document, Problem, Source
+from looprepro.analysis.source import Document, Source
 from looprepro.files.json_files import canonical_json
+from looprepro.store import Problem
 
 Curves = dict[tuple[str, str], dict[int, str]]
 """(Configuration without its seed, loss digest) -> seed -> cell."""
@@ -42,7 +44,8 @@ class Collected:
     """Requested cells by status; ``archived`` for those of which only rows remain."""
     missing: tuple[str, ...]
     """Requested cells that lack a number: "<cell>" (nothing of it) or "<cell>/<evaluation>"."""
-    problems: tuple[Problem, ...]
+    problems: tuple[str, ...]
+    """One line per file that cannot be trusted, with its path; what it would have said counts as missing."""
     warnings: tuple[str, ...]
 
     @property
@@ -67,13 +70,14 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     series: dict[str, dict[str, Points]] = {}
     damaged: set[str] = set()
     statuses: Counter[str] = Counter()
-    problems: list[Problem] = []
+    problems = list(source.request_problems(scale))
     curves: Curves = {}
     warnings: list[str] = []
     for record in source.records(sorted(wanted)):
         statuses[record.presence.status] += 1
-        problems += record.problems
-        if record.problems:
+        found = [*record.problems, *unusable(record)]
+        problems += map(_line, found)
+        if found:
             damaged.add(record.id)
         drawn = cell_series(record)
         if drawn:
@@ -146,3 +150,7 @@ def _repeated_curve(curves: Curves, cell: str, config: Document, digest: str) ->
     if twin is None:
         return None
     return f"{cell} and {twin} have different seeds and the same loss curve, bit for bit: they count once"
+
+
+def _line(problem: Problem) -> str:
+    return problem.reason if problem.path in problem.reason else f"{problem.path}: {problem.reason}"

@@ -5,50 +5,34 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
+from looprepro.analysis.placements import Placement
 from looprepro.analysis.results import Points
 from looprepro.analysis.schema import Row
-from looprepro.analysis.source import CellRecord, Document
+from looprepro.analysis.source import Document
+from looprepro.store import CellRecord, Problem
 
 ENDED = ("done", "diverged", "failed")
 """Statuses that leave rows. Whatever else a cell is (running, lost, planned), it is missing, and missing is not stored."""
 
 
-@dataclass(slots=True)
-class Placement:
-    """One place of a cell in one sweep: its role on each axis, and the evaluations that are wanted there."""
-
-    sweep: str
-    scale: str
-    overrides: str
-    axes: dict[str, str]
-    labels: dict[str, str]
-    evaluations: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Evaluation id -> (role, T)."""
-
-
-def placements(requests: Iterable[Document]) -> dict[str, list[Placement]]:
-    """Cell id -> its places. The same place asked for twice is one place with the evaluations of both."""
-    found: dict[str, dict[tuple[Any, ...], Placement]] = {}
-    for request in requests:
-        sweep, scale, overrides = request["sweep"], request["scale"], overrides_text(request.get("overrides") or ())
-        for cell in request["cells"]:
-            axes = dict(cell["axes"])
-            place = found.setdefault(cell["id"], {}).setdefault(
-                (sweep, scale, overrides, *sorted(axes.items())),
-                Placement(sweep, scale, overrides, axes, dict(cell.get("labels") or {})),
-            )
-            for evaluation in cell["evaluations"]:
-                place.evaluations[evaluation["id"]] = (evaluation["role"], int(evaluation["T"]))
-    return {cell: list(places.values()) for cell, places in found.items()}
-
-
-def overrides_text(overrides: Sequence[str] | str) -> str:
-    """Overrides as they stand in a row; "" where there are none."""
-    return overrides if isinstance(overrides, str) else " ".join(overrides)
+def unusable(record: CellRecord) -> list[Problem]:
+    """Take evaluations and series of the wrong shape out of ``record``; what was wrong with each."""
+    problems = []
+    for name, document in list(record.evaluations.items()):
+        metrics, series = document.get("metrics"), document.get("series") or {}
+        whole = isinstance(metrics, Mapping) and bool(metrics) and all(map(_is_count, metrics.values()))
+        if not whole or not isinstance(series, Mapping) or not all(map(_is_points, series.values())):
+            del record.evaluations[name]
+            problems.append(Problem(f"evaluation {name} of cell {record.id}", "metrics or series have the wrong shape"))
+    for number, document in enumerate(record.series):
+        drawn = {name: points for name, points in document.items() if name != "schema"}
+        if not all(map(_is_points, drawn.values())):
+            problems.append(Problem(f"series of cell {record.id}", "x and y are not equally long lists of numbers"))
+        record.series[number] = {name: points for name, points in drawn.items() if _is_points(points)}
+    return problems
 
 
 def cell_rows(record: CellRecord, places: Sequence[Placement], loss_digest: str | None) -> list[Row]:
@@ -91,7 +75,7 @@ def cell_series(record: CellRecord) -> dict[str, Points]:
         for attempt in record.metrics:
             for line in attempt:
                 step, value = line.get("step"), line.get(name)
-                if is_finite(step) and is_finite(value):
+                if _is_finite(step) and _is_finite(value):
                     merged[float(step)] = float(value)
         if merged:
             steps = sorted(merged)
@@ -112,12 +96,10 @@ def digest_of(points: Points | None) -> str | None:
 
 
 def _drawn(document: Document, suffix: str) -> dict[str, Points]:
-    found: dict[str, Points] = {}
-    for name, points in document.items():
-        x, y = list(map(float, points["x"])), list(map(float, points["y"]))
-        if len(x) == len(y):
-            found[name if "@" in name else name + suffix] = (x, y)
-    return found
+    return {
+        name if "@" in name else name + suffix: (list(map(float, points["x"])), list(map(float, points["y"])))
+        for name, points in document.items()
+    }
 
 
 def _configuration(config: Document) -> Row:
@@ -161,6 +143,16 @@ def _provenance(record: CellRecord) -> Row:
     return row
 
 
-def is_finite(value: object) -> TypeGuard[int | float]:
-    """A number that can stand in a table: neither NaN nor infinite, and no truth value."""
+def _is_finite(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(count: object) -> bool:
+    return isinstance(count, Mapping) and _is_finite(count.get("value"))
+
+
+def _is_points(points: object) -> bool:
+    if not isinstance(points, Mapping):
+        return False
+    x, y = points.get("x"), points.get("y")
+    return isinstance(x, list) and isinstance(y, list) and len(x) == len(y) and all(map(_is_finite, (*x, *y)))

@@ -77,7 +77,8 @@ class Recurrence(Frozen):
     """How many recurrent steps a training sequence gets; drawn per sequence."""
 
     scheme: Literal["poisson-conditioned", "poisson-full", "poisson-truncated-full", "fixed"] = "poisson-conditioned"
-    """Poisson conditioned on 1..maximum (the paper); Poisson clamped below at 1, all or the last steps with gradient (Parcae); always ``maximum``."""
+    """The paper's Poisson conditioned on 1..maximum; Parcae's, clamped below at 1 (gradient through all steps, or through
+    the last ``backprop_depth``); or always ``maximum``."""
     mean: float = Field(24.0, gt=0.0)
     """The Poisson parameter (not the mean after conditioning)."""
     maximum: int | None = Field(32, ge=1)
@@ -109,7 +110,7 @@ class LoopedTransformer(Frozen):
     mlp_width: int | None = Field(None, ge=1)
     """Hidden width of the ReLU^2 MLP; filled in as 4 width."""
     value_embeddings: bool = False
-    """A vocabulary-sized value table in every second layer, counted back from the last (Parcae's tables; one rule for table and gate)."""
+    """A vocabulary-sized value table, with its gate, in every second layer counted back from the last."""
     tied_head: bool = True
     rope_base: float = Field(50_000.0, gt=1.0)
     norm_eps: float = Field(1e-5, gt=0.0)
@@ -150,7 +151,7 @@ class Training(Frozen):
     warmup: int = Field(500, ge=0)
     """Steps over which the learning rate rises linearly from 0."""
     schedule: Literal["constant", "cosine", "trapezoid"] = "constant"
-    """After warm-up: flat; a half cosine down to ``final_lr_ratio``; or flat, then linear over the last ``cooldown`` of training."""
+    """After warm-up: flat; a half cosine to ``final_lr_ratio``; or flat, then linear over the last ``cooldown``."""
     cooldown: float = Field(0.2, ge=0.0, le=1.0)
     """Fraction of all steps in the trapezoid's linear end."""
     final_lr_ratio: float = Field(0.0, ge=0.0, le=1.0)
@@ -188,7 +189,7 @@ class Evaluation(Frozen):
 
 
 class Execution(Frozen):
-    """Where and how a cell runs. Outside its identity; fixed by the scale and recorded in every row, since it changes rounding."""
+    """Where and how a cell runs: outside its identity, fixed by the scale, recorded in every row (it changes rounding)."""
 
     threads: int = Field(1, ge=1)
     """CPU threads per cell."""

@@ -1,1 +1,1 @@
-"""Files that are never half written: atomic write, exclusive create, checksums, safe JSON and YAML, and the project's errors."""
+"""Files that are never half written: atomic write, exclusive create, checksums, safe JSON and YAML, the errors."""

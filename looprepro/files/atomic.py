@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,3 +108,24 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def create_folder_with(path: Path, writer: Callable[[Path], None]) -> None:
+    """Let ``writer`` fill a temporary sibling folder, sync every file in it, then rename it to ``path``.
+
+    ``path`` must not exist as a non-empty folder: what has a name is finished and never changes. Raises :class:`StoreError`.
+    """
+    path = Path(path)
+    temporary = temporary_name(path)
+    with explained(path):
+        try:
+            temporary.mkdir(parents=True)
+            writer(temporary)
+            for file in temporary.iterdir():
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
+            fsync_folder(temporary)
+            os.rename(temporary, path)
+            fsync_folder(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)

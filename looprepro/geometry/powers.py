@@ -63,5 +63,5 @@ def powers(matrix: Tensor, probes: Tensor, budget: int) -> Powers:
 
 
 def _sine(x: Tensor, y: Tensor) -> Tensor:
-    """Of unit vectors along the last dimension. By the rejection, not sqrt(1 - cos^2), which loses half the digits of small angles."""
+    """Of unit vectors ``[..., d]``. By the rejection: sqrt(1 - cos^2) loses half the digits of a small angle."""
     return (x - (x * y).sum(dim=-1, keepdim=True) * y).norm(dim=-1)

@@ -1,4 +1,4 @@
-"""The runs/ folder: layout, reservations, attempts, results, and status derived from files. The only room that knows paths there."""
+"""The runs/ folder: layout, reservations, attempts, results, and status from files. The only room that knows paths there."""
 
 from looprepro.store.attempt import Attempt, Superseded
 from looprepro.store.records import CellRecord, Problem

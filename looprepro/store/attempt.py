@@ -43,12 +43,14 @@ class Attempt:
         self.total = 0
         self.device_seconds: float | None = None
         """Set by training where one wall second is not one device second; None: it is."""
+        self.ended = False
+        """end.json is written."""
         self._layout = layout
         self._beat_seconds = beat_seconds
         self._started = time.monotonic()
         self._last_beat = float("-inf")
         self._lock = threading.Lock()
-        self._ended = False
+        self._closed = False
 
     @property
     def cell_path(self) -> Path:
@@ -64,7 +66,7 @@ class Attempt:
     def touch(self) -> None:
         """Write the heartbeat now. A heartbeat that cannot be written costs no training: silence is judged generously."""
         with self._lock:
-            if self._ended:
+            if self._closed:
                 return
             self._last_beat = time.monotonic()
             text = canonical_json({"schema": SCHEMA, "step": self.step, "total": self.total})
@@ -131,9 +133,10 @@ class Attempt:
             "deterministic": deterministic,
         }
         with self._lock:
-            self._ended = True
+            self._closed = True
             (self.path / BALLAST).unlink(missing_ok=True)
             create_exclusive(self.path / "end.json", pretty_json(document).encode("utf-8"))
+            self.ended = True
 
     def _signed(self, document: Mapping[str, Any]) -> Document:
         return {**document, "schema": SCHEMA, "nonce": self.nonce, "attempt": self.number}

@@ -101,7 +101,7 @@ def is_dead(owner: Owner | None, silence: float) -> bool:
 
 
 def process_started(pid: int) -> str | None:
-    """When process ``pid`` started, as the system writes it; None: no such process (or a zombie); "": lives, unknown since when.
+    """When process ``pid`` started, as the system writes it; None: no such process (or a zombie); "": it lives, start unknown.
 
     Together with the pid it names one process for a whole boot: a reused pid has another start.
     """

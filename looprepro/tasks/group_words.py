@@ -86,14 +86,15 @@ class GroupWords:
         return Batch(tokens, targets, scored, rows)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Mean cross-entropy over the scored positions, in float32 at least: ``[..., rows, time, vocabulary]`` to ``[..., rows]``."""
+        """Mean cross-entropy over the scored positions, ``[..., rows, time, vocabulary]`` to ``[..., rows]``; float32 or wider."""
         scored, targets = self._scored(logits, batch)
         logs = scored.to(torch.promote_types(scored.dtype, torch.float32)).log_softmax(dim=-1)
         return -logs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).mean(dim=-1)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Count]:
         """Sums over rows, with leading dimensions kept: ``last_token_accuracy``, ``mean_token_accuracy`` and ``loss``
-        ``[...]``, ``position_accuracy`` ``[..., length]`` (a right answer is the largest of all logits, start token included)."""
+        ``[...]``, ``position_accuracy`` ``[..., length]`` (an answer is the largest of all logits, the start
+        token's included)."""
         scored, targets = self._scored(logits, batch)
         right = (scored.argmax(dim=-1) == targets).to(torch.float64).sum(dim=-2)
         rows, length = targets.shape[-2:]

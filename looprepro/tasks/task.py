@@ -76,3 +76,9 @@ class Task(Protocol):
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Count]:
         """Sums over rows by name; leading dimensions of ``logits`` stay."""
+
+    def length(self, step: int) -> int:
+        """Scored positions of a training example at ``step``."""
+
+    def overlap(self, items: int) -> Count:
+        """How many of the first ``items`` evaluation examples also occur among the training examples."""

@@ -1,0 +1,1 @@
+"""Training a cell and measuring it: the loop, schedules, checkpoints, evaluation over budgets. Imports torch."""

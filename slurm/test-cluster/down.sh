@@ -22,7 +22,13 @@ export SLURM_CONF=$STATE/etc/slurm.conf
 if pid_of "$STATE/run/slurmctld.pid" "$SLURM_CONF" >/dev/null && timeout 5 scontrol ping >/dev/null 2>&1; then
   timeout 10 scancel --quiet --state=PENDING --user="$(id -un)" 2>/dev/null
   timeout 10 scancel --quiet --user="$(id -un)" 2>/dev/null
-  idle() { [ -z "$(timeout 5 squeue -h -t R,CG,S)" ]; }
+  # jobs end by themselves where a slurmd is there to end them; what is left is killed below
+  idle() { [ -z "$(timeout 5 squeue -h -t R,CG,S)" ] || ! nodes_up; }
+  nodes_up() {
+    local pid_file
+    for pid_file in "$STATE"/run/slurmd.*.pid; do pid_of "$pid_file" "$SLURM_CONF" >/dev/null && return 0; done
+    return 1
+  }
   wait_for 8 idle
 fi
 for pid_file in "$STATE"/run/slurmd.*.pid; do

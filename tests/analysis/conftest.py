@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from looprepro.analysis.source import CellRecord
 from looprepro.config.presence import Presence
+from looprepro.store import CellRecord
 
 BUDGETS = {"T_max/2": 8, "T_max": 16, "3T_max/2": 24}
 
@@ -20,6 +20,7 @@ class MemorySource:
 
     cells: dict[str, CellRecord] = field(default_factory=dict)
     asked: list[dict[str, Any]] = field(default_factory=list)
+    broken_requests: list[str] = field(default_factory=list)
 
     @staticmethod
     def configuration(method: str = "diagonal", groups: int | None = None, group: str = "A5", seed: int = 0) -> dict[str, Any]:
@@ -78,6 +79,9 @@ class MemorySource:
 
     def requests(self, scale: str) -> list[dict[str, Any]]:
         return [request for request in self.asked if request["scale"] == scale]
+
+    def request_problems(self, scale: str) -> list[str]:
+        return self.broken_requests
 
     def existing(self, ids: Iterable[str]) -> set[str]:
         return set(ids) & set(self.cells)

@@ -16,9 +16,9 @@ import pytest
 
 from looprepro.analysis.collect import collect_scale
 from looprepro.analysis.results import RESULTS, SERIES_FILE, load_results
-from looprepro.analysis.source import Problem
 from looprepro.config.presence import Presence
 from looprepro.files.errors import StoreError
+from looprepro.store import Problem
 
 
 def numbers(folder: Path) -> dict[tuple[str, int], float]:
@@ -151,9 +151,29 @@ def test_a_damaged_file_is_named_and_its_number_counted_missing(two_cells: Any, 
     record.problems.append(Problem("runs/cells/a/evaluations/T16-e.json", "not JSON"))
     collected = collect_scale(two_cells, tmp_path, "smoke")
     assert collected.missing == ("a/T16-e",)
-    assert str(collected.problems[0]) == "runs/cells/a/evaluations/T16-e.json: not JSON"
+    assert collected.problems[0] == "runs/cells/a/evaluations/T16-e.json: not JSON"
     assert not collected.complete
     assert set(numbers(tmp_path)) == {("a", 8), ("a", 24), ("b", 8), ("b", 16), ("b", 24)}
+
+
+def test_an_evaluation_or_series_of_the_wrong_shape_is_named_and_the_rest_collected(two_cells: Any, tmp_path: Path) -> None:
+    two_cells.cells["a"].evaluations["T8-e"] = {"attempt": 1, "metrics": {"last_token_accuracy": {"items": 3}}}
+    two_cells.cells["b"].evaluations["T8-e"] = {"attempt": 1, "metrics": {"m": {"value": 1.0}}, "series": {"s": {"x": [1]}}}
+    two_cells.cells["b"].series = [{"schema": 1, "spectrum": {"x": [1.0], "y": []}, "spectrum@0": {"x": [1.0], "y": [0.5]}}]
+    collected = collect_scale(two_cells, tmp_path, "smoke")
+    assert collected.missing == ("a/T8-e", "b/T8-e")
+    assert [line.split(":")[0] for line in collected.problems] == [
+        "evaluation T8-e of cell a",
+        "evaluation T8-e of cell b",
+        "series of cell b",
+    ]
+    assert load_results(tmp_path, "smoke").series("spectrum@0") == {"b": ([1.0], [0.5])}
+
+
+def test_a_request_that_cannot_be_read_makes_the_result_incomplete(two_cells: Any, tmp_path: Path) -> None:
+    two_cells.broken_requests.append("runs/requests/smoke/table1-1.json is not whole")
+    collected = collect_scale(two_cells, tmp_path, "smoke")
+    assert (collected.complete, collected.missing) == (False, ())
 
 
 def test_a_cell_that_two_sweeps_share_has_rows_in_both(two_cells: Any, tmp_path: Path) -> None:

@@ -1,77 +1,64 @@
-"""The pretended cluster of tests/launch/fakes as a fixture."""
+"""Cells for fake training, and a place where it notes what it did."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FAKES = Path(__file__).resolve().parent / "fakes"
+from looprepro.config.cell import Cell, Evaluation, Execution, GroupWordsTask, LoopedTransformer, Training
+from looprepro.config.identity import cell_id, evaluation_id
+from looprepro.launch.base import Work
+from looprepro.store import Store
 
-
-class FakeCluster:
-    """A folder of a pretended SLURM, and what a test does to it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "behaviour").mkdir(parents=True)
-        self.environment = {
-            "PATH": f"{FAKES}:{os.environ['PATH']}",
-            "FAKE_SLURM": str(folder),
-            "FAKE_SLURM_PYTHON": sys.executable,
-        }
-        self._write({"next": 1, "max_array_size": 1001, "jobs": []})
-
-    def behave(self, command: str, **behaviour: Any) -> None:
-        """Add a behaviour for one coming call of ``command`` (or, with ``forever=True``, for all that follow)."""
-        path = self.folder / "behaviour" / f"{command}.json"
-        entries = json.loads(path.read_text()) if path.exists() else []
-        path.write_text(json.dumps([*entries, behaviour]))
-
-    def calls(self, command: str | None = None) -> list[dict[str, Any]]:
-        """Calls so far: command, arguments, SLURM variables of the environment."""
-        path = self.folder / "calls.jsonl"
-        made = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [call for call in made if command in (None, call["command"])]
-
-    def jobs(self) -> list[dict[str, Any]]:
-        """Jobs that sbatch made: id, name, script, tasks by index."""
-        jobs: list[dict[str, Any]] = self._read()["jobs"]
-        return jobs
-
-    def add_job(self, name: str, states: dict[str, str], limit: int | None = None, **task: Any) -> int:
-        """A job with the given state per index (``""`` for a job that is no array)."""
-        cluster = self._read()
-        job = cluster["next"]
-        cluster["next"] += 1
-        tasks = {index: {"state": state, "code": "0:0", **task} for index, state in states.items()}
-        cluster["jobs"].append({"id": job, "name": name, "limit": limit, "script": "", "tasks": tasks})
-        self._write(cluster)
-        return int(job)
-
-    def set_task(self, job: int, index: str, **task: Any) -> None:
-        """Change a task: ``state``, ``code``, ``forgotten`` (by squeue), ``erased`` (by both)."""
-        cluster = self._read()
-        next(one for one in cluster["jobs"] if one["id"] == job)["tasks"][index].update(task)
-        self._write(cluster)
-
-    def set_max_array_size(self, size: int) -> None:
-        """MaxArraySize of the pretended cluster."""
-        self._write({**self._read(), "max_array_size": size})
-
-    def _read(self) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads((self.folder / "cluster.json").read_text())
-        return value
-
-    def _write(self, cluster: dict[str, Any]) -> None:
-        (self.folder / "cluster.json").write_text(json.dumps(cluster))
+MakeWork = Callable[..., list[Work]]
 
 
 @pytest.fixture
-def fake_cluster(tmp_path: Path) -> FakeCluster:
-    """A pretended SLURM; give ``fake_cluster.environment`` to what should find it."""
-    return FakeCluster(tmp_path / "fake cluster")
+def store(tmp_path: Path) -> Store:
+    """An empty store."""
+    return Store(tmp_path / "runs")
+
+
+@pytest.fixture
+def make_work() -> MakeWork:
+    """``make_work(cells, steps=..., budgets=...)``: cells that differ in their seed."""
+
+    def make(cells: int, steps: int = 5, budgets: tuple[int, ...] = (8,), **execution: Any) -> list[Work]:
+        work = []
+        for seed in range(cells):
+            cell = Cell(
+                task=GroupWordsTask(),
+                model=LoopedTransformer(width=32, heads=4),
+                training=Training(steps=steps),
+                seed=seed,
+            )
+            evaluations = [Evaluation(T=budget) for budget in budgets]
+            named = tuple((evaluation_id(e), e.model_dump(mode="json")) for e in evaluations)
+            work.append(Work(cell_id(cell), cell.model_dump(mode="json"), named, Execution(**execution), steps))
+        return work
+
+    return make
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> dict[str, str]:
+    """Environment of workers that run fake_training and note it in ``tmp_path/journal``; cell behaviour via FAKE_*."""
+    return {
+        "PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parent}",
+        "FAKE_JOURNAL": str(tmp_path / "journal"),
+    }
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
+    """What fake training noted so far."""
+
+    def read() -> list[dict[str, Any]]:
+        path = tmp_path / "journal"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read

@@ -96,9 +96,13 @@ def test_the_queue_is_read_by_name_and_index() -> None:
     words = {index: record.word for index in range(10) if (record := snapshot.task(f"{OURS}a", index))}
     assert words == {0: "FAILED", 1: "FAILED", 2: "RUNNING", **dict.fromkeys(range(3, 10), "PENDING")}
     first, second, third = (snapshot.task(f"{OURS}a", index) for index in (0, 1, 2))
-    assert first and first.exit == Exit(0, 9)
-    assert second and second.exit == Exit(3, 0)
-    assert third and third.restarts == 1 and third.exit is None
+    assert first
+    assert first.exit == Exit(0, 9)
+    assert second
+    assert second.exit == Exit(3, 0)
+    assert third
+    assert third.restarts == 1
+    assert third.exit is None
     assert snapshot.task(f"{OURS}a", 10) is None
     assert snapshot.jobs(f"{OURS}b") == {8}
     assert snapshot.queue_complete
@@ -164,16 +168,21 @@ def test_the_queue_knows_better_than_accounting() -> None:
     queue = parse_queue(f"7_0|PENDING|0|1|BeginTime|{OURS}a|\n7_3|COMPLETED|0|0|None|{OURS}a|\n", OURS)
     snapshot = Snapshot(queue, parse_accounting(ACCOUNTING, OURS))
     rerun, ended, only_accounted = (snapshot.task(f"{OURS}a", index) for index in (0, 3, 5))
-    assert rerun and (rerun.state, rerun.source) == (State.QUEUED, "queue")
-    assert ended and (ended.state, ended.source) == (State.COMPLETED, "queue")
-    assert only_accounted and (only_accounted.state, only_accounted.source) == (State.QUEUED, "accounting")
+    assert rerun
+    assert (rerun.state, rerun.source) == (State.QUEUED, "queue")
+    assert ended
+    assert (ended.state, ended.source) == (State.COMPLETED, "queue")
+    assert only_accounted
+    assert (only_accounted.state, only_accounted.source) == (State.QUEUED, "accounting")
 
 
 def test_a_list_cut_short_may_hold_what_is_listed_nowhere() -> None:
     snapshot = Snapshot(parse_queue(f"7_[3-5,...%2]|PENDING|0|0|None|{OURS}a|\n7_0|RUNNING|0|0|None|{OURS}a|\n", OURS))
     listed, unlisted = snapshot.task(f"{OURS}a", 0), snapshot.task(f"{OURS}a", 99)
-    assert listed and listed.state is State.RUNNING
-    assert unlisted and unlisted.state is State.QUEUED
+    assert listed
+    assert listed.state is State.RUNNING
+    assert unlisted
+    assert unlisted.state is State.QUEUED
 
 
 def test_a_job_id_given_out_twice_does_not_mix_two_submissions() -> None:
@@ -184,7 +193,8 @@ def test_a_job_id_given_out_twice_does_not_mix_two_submissions() -> None:
 def test_of_two_jobs_with_one_name_the_running_one_counts_and_both_are_told() -> None:
     snapshot = Snapshot(parse_queue(f"70_0|RUNNING|0|0|None|{OURS}a|\n71_0|COMPLETED|0|0|None|{OURS}a|\n", OURS))
     record = snapshot.task(f"{OURS}a", 0)
-    assert record and record.tasks.job == 70
+    assert record
+    assert record.tasks.job == 70
     assert snapshot.jobs(f"{OURS}a") == {70, 71}
 
 

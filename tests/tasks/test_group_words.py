@@ -247,7 +247,7 @@ def test_overlap_counts_what_a_set_of_words_counts():
 
 
 def test_words_shorter_than_n_do_not_count_as_training_words():
-    # A thousand steps train all 4 words of length 2, but only the last step trains length 4.
+    # Step 0 trains a word of length 2, step 1 the word number 1 at length 4: only that one counts.
     words = task(group="Z2", length=4, steps=2, batch=1, seed=0)
     last = words.examples(torch.tensor([1]), 1).tokens[0]
     held_out = words.evaluation_examples(torch.arange(100)).tokens

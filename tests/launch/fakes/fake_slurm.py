@@ -1,7 +1,8 @@
-"""A pretended SLURM for tests: sbatch, squeue, sacct, scancel and scontrol over a folder, each call with a scripted behaviour.
+"""A pretended SLURM for tests: sbatch, squeue, sacct, scancel and scontrol over a folder, with scripted behaviour.
 
-The folder (FAKE_SLURM) holds ``cluster.json`` (jobs and limits), ``behaviour/<command>.json`` (a list; each call takes the first
-entry, one with ``"forever": true`` stays) and ``calls.jsonl`` (what was called, with which SLURM variables). A behaviour has any of
+The folder (FAKE_SLURM) holds ``cluster.json`` (jobs and limits), ``behaviour/<command>.json`` (a list; each call takes the
+first entry, one with ``"forever": true`` stays) and ``calls.jsonl`` (what was called, with which SLURM variables). A
+behaviour has any of
 
     sleep   seconds before anything happens       act     false: do nothing
     hang    seconds after it, before answering    out, error, code   answer this instead

@@ -61,7 +61,8 @@ def test_one_refresh_is_one_squeue_and_one_sacct_call_whatever_the_number_of_tas
     gone = fake_cluster.add_job(f"{OURS}gone", {"": "FAILED"}, forgotten=True)
     snapshot = desk.scheduler.snapshot([(NAME, index) for index in range(500)] + [(f"{OURS}gone", None)])
     record = snapshot.task(f"{OURS}gone")
-    assert record and (record.state, record.source, record.tasks.job) == (State.FAILED, "accounting", gone)
+    assert record
+    assert (record.state, record.source, record.tasks.job) == (State.FAILED, "accounting", gone)
     assert [call["command"] for call in fake_cluster.calls()] == ["squeue", "sacct"]
 
 
@@ -142,7 +143,8 @@ def test_a_slow_squeue_is_given_up_and_accounting_answers(fake_cluster) -> None:
     started = time.monotonic()
     snapshot = desk.scheduler.snapshot([(NAME, 0)])
     record = snapshot.task(NAME, 0)
-    assert record and record.source == "accounting"
+    assert record
+    assert record.source == "accounting"
     assert not snapshot.queue_complete
     assert "squeue: no answer in 0.5 s" in desk.said[0]
     assert time.monotonic() - started < 10

@@ -1,0 +1,139 @@
+"""``looprepro plan``: what a sweep would run and why; the same path as ``sweep``, minus the running."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from looprepro.cli.options import (
+    RESULTS,
+    RUNS,
+    Every,
+    Json,
+    Only,
+    ResultsFolder,
+    Runs,
+    Scale,
+    Seeds,
+    Targets,
+    device_hours,
+    expansions_of,
+    say,
+)
+
+if TYPE_CHECKING:
+    from looprepro.planning import Expansion, Plan
+
+Cells = Annotated[bool, typer.Option("--cells", help="One line per cell.")]
+ShowCell = Annotated[
+    str | None, typer.Option("--cell", metavar="ID", help="Print this cell as YAML, for looprepro train.", show_default=False)
+]
+Retrain = Annotated[
+    bool, typer.Option("--retrain", help="Train again where an evaluation is missing and the weights are gone.")
+]
+
+
+def plan(
+    targets: Targets = None,
+    every: Every = False,
+    scale: Scale = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    runs: Runs = RUNS,
+    results: ResultsFolder = RESULTS,
+    cells: Cells = False,
+    cell: ShowCell = None,
+    retrain: Retrain = False,
+    as_json: Json = False,
+) -> None:
+    """Cells wanted, done and to run with a reason each, and what that costs. Submits nothing, writes nothing."""
+    expansions = expansions_of(targets, every, scale, only, seeds)
+    if cell is not None:
+        typer.echo(_yaml(expansions, cell), nl=False)
+        return
+    made = make_plan(expansions, runs, results, retrain=retrain)
+    if as_json:
+        typer.echo(json.dumps(document(expansions, made), indent=2))
+    else:
+        print_plan(expansions, made, every_cell=cells)
+
+
+def make_plan(expansions: Sequence[Expansion], runs: Any, results: Any, *, retrain: bool = False) -> Plan:
+    """The plan of several sweeps together: a cell that two of them want is one cell."""
+    from looprepro.cli.presence import presence
+    from looprepro.planning import merge
+    from looprepro.planning import plan as decide
+    from looprepro.store import Store
+
+    merged = merge(expansions)
+    known = presence(Store(runs), results, expansions[0].scale, [planned.id for planned in merged])
+    return decide(merged, known, retrain=retrain)
+
+
+def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
+    """The plan as JSON."""
+    return {
+        "sweeps": [expansion.sweep.name for expansion in expansions],
+        "scale": expansions[0].scale,
+        "overrides": list(expansions[0].overrides),
+        "wanted": made.wanted,
+        "counts": made.counts,
+        "to_run": len(made.to_run),
+        "evaluations": {"wanted": made.evaluations_wanted, "done": made.evaluations_done},
+        "device_hours": made.device_hours,
+        "basis": made.bases,
+        "cells": [
+            {
+                "id": item.cell.id,
+                "action": item.action,
+                "state": item.state,
+                "reason": item.reason,
+                "missing": [missing.evaluation.T for missing in item.missing],
+                "device_hours": item.hours,
+            }
+            for item in made.items
+        ],
+    }
+
+
+def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool = False) -> None:
+    """Totals first, then reasons (or every cell), then the cost."""
+    names = ", ".join(expansion.sweep.name for expansion in expansions)
+    over = f", {' '.join(expansions[0].overrides)}" if expansions[0].overrides else ""
+    counts = made.counts
+    entries = sum(expansion.entries for expansion in expansions)
+    shared = f" (of {entries} entries: equal cells are one)" if entries != made.wanted else ""
+    typer.echo(f"{names} at scale {expansions[0].scale}{over}: {made.wanted} cells{shared}")
+    others = [f"{counts[state]} {state}" for state in ("diverged", "wait", "failed", "needs retraining") if counts[state]]
+    typer.echo("  " + ", ".join([f"{counts['done']} done", f"{len(made.to_run)} to run", *others]))
+    typer.echo(f"  evaluations: {made.evaluations_done} of {made.evaluations_wanted} done")
+    if every_cell:
+        for item in made.items:
+            typer.echo(f"  {item.cell.id}  {item.action}: {item.reason}")
+    else:
+        for (action, reason), n in Counter((item.action, item.reason) for item in made.items).most_common():
+            typer.echo(f"  {n:>6} {action}: {reason}")
+    if made.to_run:
+        bases = ", ".join(f"{n} {basis}" for basis, n in made.bases.items())
+        typer.echo(f"  estimated device hours: {device_hours(made.device_hours)}" + (f" ({bases})" if bases else ""))
+    if made.needs_retraining:
+        say(f"{len(made.needs_retraining)} cells need retraining for a missing evaluation: start them with --retrain")
+
+
+def _yaml(expansions: Sequence[Expansion], cell_id: str) -> str:
+    import yaml
+
+    from looprepro.files.errors import ConfigError
+
+    for expansion in expansions:
+        for planned in expansion.cells:
+            if planned.id == cell_id:
+                content = planned.cell.model_dump(mode="json")
+                content["evaluations"] = [e.evaluation.model_dump(mode="json") for e in planned.evaluations]
+                content["execution"] = planned.execution.model_dump(mode="json")
+                return str(yaml.safe_dump(content, sort_keys=False))
+    raise ConfigError(f"no cell '{cell_id}' among them", "looprepro plan ... --cells lists the ids")

@@ -1,0 +1,144 @@
+"""``looprepro sweep``: expand, plan, run what is missing, show progress."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from looprepro.cli.options import (
+    RESULTS,
+    RUNS,
+    Every,
+    Json,
+    Only,
+    ResultsFolder,
+    Runs,
+    Scale,
+    Seeds,
+    Targets,
+    expansions_of,
+    say,
+)
+from looprepro.cli.plan import Retrain
+
+if TYPE_CHECKING:
+    from looprepro.launch.base import Executor, Progress
+    from looprepro.planning import Expansion, Plan
+    from looprepro.store import Store
+
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Cells at once [default: cores / threads per cell].", show_default=False),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop (= looprepro plan).")]
+Where = Annotated[str, typer.Option("--executor", help="local: worker processes; inline: in this process, one by one.")]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cpu or cuda instead of the scale's; recorded in every row.", show_default=False)
+]
+
+
+def sweep(
+    targets: Targets = None,
+    every: Every = False,
+    scale: Scale = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    runs: Runs = RUNS,
+    results: ResultsFolder = RESULTS,
+    jobs: Jobs = None,
+    executor: Where = "local",
+    device: Device = None,
+    dry_run: DryRun = False,
+    retrain: Retrain = False,
+    as_json: Json = False,
+) -> None:
+    """Run the cells of sweeps that are missing; the same command again runs only what is still missing or failed."""
+    from looprepro.cli.plan import document, make_plan, print_plan
+    from looprepro.store import Store
+
+    where = _executor(executor, jobs)
+    expansions = expansions_of(targets, every, scale, only, seeds)
+    made = make_plan(expansions, runs, results, retrain=retrain)
+    if dry_run:
+        if as_json:
+            typer.echo(json.dumps(document(expansions, made), indent=2))
+        else:
+            print_plan(expansions, made)
+        return
+    code = run_plan(expansions, made, Store(runs), where, device=device, as_json=as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+def run_plan(
+    expansions: Sequence[Expansion],
+    made: Plan,
+    store: Store,
+    where: Executor,
+    *,
+    device: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Record what is asked for, run what is missing, report; the exit code."""
+    from looprepro.analysis.placements import request_document
+    from looprepro.cli.progress import display, summary
+    from looprepro.config.cell import Execution
+    from looprepro.launch.base import work_of
+
+    for expansion in expansions:
+        store.record_request(request_document(expansion))
+    wanted = [item.cell for item in made.items if item.action != "none"]
+    names = " ".join(expansion.sweep.name for expansion in expansions)
+    if not wanted:
+        if as_json:
+            typer.echo(json.dumps({"wanted": made.wanted, "ran": 0, "complete": made.complete}))
+        else:
+            say(f"nothing to run: {made.counts['done']} of {made.wanted} cells done, {made.counts['diverged']} diverged")
+        return 0 if made.complete else 1
+    work = work_of(wanted)
+    if device is not None:
+        work = [
+            replace(item, execution=Execution.model_validate(item.execution.model_dump() | {"device": device})) for item in work
+        ]
+    say(f"{names}: {len(work)} of {made.wanted} cells to run, logs under {store.root}/cells/<cell>/attempts/")
+    last: Progress | None = None
+    with display({item.id: item.steps for item in work}) as shown:
+        for progress in where.run(store, work):
+            shown.show(progress)
+            last = progress
+    assert last is not None, "an executor yields at least its last progress"
+    failures = {name: known for name, known in last.presence.items() if known.status in ("failed", "lost", "cancelled")}
+    for name, known in failures.items():
+        logs = store.log_files(name)
+        say(f"{known.status}: {name}: {known.cause or 'no cause recorded'}" + (f" ({logs[-1]})" if logs else ""))
+    if as_json:
+        ran = {name: {"status": known.status, "cause": known.cause} for name, known in last.presence.items()}
+        typer.echo(json.dumps({"wanted": made.wanted, "ran": ran, "exit_code": last.exit_code}, indent=2))
+    else:
+        again = (
+            "run the same command again to go on"
+            if last.exit_code
+            else f"next: looprepro collect --scale {expansions[0].scale}"
+        )
+        say(f"{summary(last)}; {again}")
+    return last.exit_code or (0 if not made.needs_retraining else 1)
+
+
+def _executor(name: str, jobs: int | None) -> Executor:
+    from looprepro.files.errors import ConfigError
+
+    if name == "local":
+        from looprepro.launch.local import LocalExecutor
+
+        return LocalExecutor(jobs)
+    if name == "inline":
+        from looprepro.launch.inline import InlineExecutor
+        from looprepro.worker import run_manifest
+
+        return InlineExecutor(partial(run_manifest, redirect=False))
+    raise ConfigError(f"unknown executor '{name}'", "Use local or inline")

@@ -1,0 +1,192 @@
+"""The looped transformer: embedding, prelude, a core applied T times to a recurrent state, coda, head.
+
+    e = RMSNorm(prelude(embed(tokens)));  h_0 random;  h_{t+1} = core(inject(h_t, e));  logits = head(RMSNorm(coda(C h_T)))
+
+Parcae's layout (arXiv 2604.12946), sections 1.2 to 1.7 of its public code. No norm on the state between steps, no
+skip around the loop. Logits are float32 (float64 in a float64 model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from looprepro import randomness
+from looprepro.config.cell import LoopedTransformer as LoopedTransformerConfig
+from looprepro.files.errors import ConfigError
+from looprepro.models.blocks import Block, RMSNorm, rope_table
+from looprepro.models.depth_loop import PerRow, Step, active_rows, by_depth, checked_depths, masked
+from looprepro.models.initialisation import base_std, set_normal, set_orthogonal
+from looprepro.models.injections import make_injection
+
+
+def has_value_table(layer: int, layers: int) -> bool:
+    """Whether layer ``layer`` of ``layers`` (prelude, core, coda counted through) has a value table and, with it, a gate.
+
+    Every second layer back from the last. One rule for both: Parcae decides the gate by another one, which depends on the
+    recurrence and agrees only for some sizes.
+    """
+    return (layers - 1 - layer) % 2 == 0
+
+
+class LoopedTransformer(nn.Module):
+    """See the module. Call :meth:`initialise` (or load a checkpoint) before use."""
+
+    rope: torch.Tensor
+
+    def __init__(self, config: LoopedTransformerConfig, vocabulary: int, max_positions: int) -> None:
+        super().__init__()
+        assert config.mlp_width is not None, "config.LoopedTransformer fills it in"
+        self.config = config
+        self.max_positions = max_positions
+        width = config.width
+        layers = config.prelude_layers + config.core_layers + config.coda_layers
+        tabled = [config.value_embeddings and has_value_table(layer, layers) for layer in range(layers)]
+        blocks = [
+            Block(width, config.heads, config.mlp_width, config.norm_eps, config.qk_norm_eps, value_gate)
+            for value_gate in tabled
+        ]
+        core_start, coda_start = config.prelude_layers, config.prelude_layers + config.core_layers
+        self._core_gates = tabled[core_start:coda_start]
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.prelude = nn.ModuleList(blocks[:core_start])
+        self.norm_prelude = RMSNorm(width, config.norm_eps)
+        self.injection = make_injection(config.injection, width)
+        self.core = nn.ModuleList(blocks[core_start:coda_start])
+        self.readout = nn.Linear(width, width, bias=False)
+        """C of the equation above."""
+        self.coda = nn.ModuleList(blocks[coda_start:])
+        self.norm_final = RMSNorm(width, config.norm_eps)
+        self.head = None if config.tied_head else nn.Linear(width, vocabulary, bias=False)
+        self.value_tables = nn.ModuleDict({str(i): nn.Embedding(vocabulary, width) for i in range(layers) if tabled[i]})
+        self.register_buffer("rope", rope_table(max_positions, width // config.heads, config.rope_base), persistent=False)
+        self.masked_loop = False
+        """Take the plain masked loop instead of the active-rows loop (tests and benchmarks)."""
+        self._core_pass = self._plain_core_pass
+
+    def initialise(self, seed: int) -> None:
+        """Parcae's scaled-zero orthogonal start; each parameter from its own generator, keyed by ``seed`` and its name, so that
+        methods of one seed share every weight outside the injection."""
+
+        def generator(name: str) -> torch.Generator:
+            return randomness.parameter_generator(seed, name)
+
+        std = base_std(self.config.width)
+        set_orthogonal(self.embedding.weight, std, generator("embedding"))
+        set_orthogonal(self.readout.weight, std, generator("readout"))
+        if self.head is not None:
+            set_orthogonal(self.head.weight, std, generator("head"))
+        for norm in (self.norm_prelude, self.norm_final):
+            nn.init.ones_(norm.weight)
+        for stage in ("prelude", "core", "coda"):
+            for i, block in enumerate(getattr(self, stage)):
+                block.initialise(generator, f"{stage}.{i}")
+        for layer, table in self.value_tables.items():
+            set_normal(table.get_parameter("weight"), 1.0, generator(f"value_tables.{layer}"))
+        self.injection.initialise(lambda name: generator(f"injection.{name}"))
+
+    def state_std(self) -> float:
+        """sqrt(2 / (5 d)): the initial state is a normal of this deviation, cut at 3 deviations."""
+        return base_std(self.config.width)
+
+    def compile_core(self, **options: object) -> None:
+        """torch.compile one recurrent step (injection and core blocks); the plain code stays the oracle."""
+        self._core_pass = torch.compile(self._plain_core_pass, **options)  # type: ignore[call-overload]
+
+    def forward(self, tokens: torch.Tensor, depths: torch.Tensor | int, state: torch.Tensor) -> torch.Tensor:
+        """Logits ``[rows, time, vocabulary]`` after ``depths`` steps of each row (one number: of all rows).
+
+        ``tokens`` int64 ``[rows, time]``; ``depths`` int64 ``[rows]``, best on the CPU, since it steers the loop; ``state``
+        is h_0, ``[rows, time, width]``. Gradient flows through each row's last ``recurrence.backprop_depth`` steps.
+        A depth below 1 is a :class:`~looprepro.models.depth_loop.DepthError`.
+        """
+        self._check(tokens, state)
+        rows = tokens.shape[0]
+        given = [depths] * rows if isinstance(depths, int) else checked_depths(depths)
+        if len(given) != rows:
+            raise ValueError(f"{len(given)} depths for {rows} rows")
+        backprop_depth = self.config.recurrence.backprop_depth
+        if self.masked_loop:
+            op, per_row = self._prepare(tokens)
+            return self._read(masked(self._step(op), state, per_row, given, backprop_depth), tokens)
+        order = by_depth(given, tokens.device)
+        mixed = order.depths[0] != order.depths[-1]
+        # Sorting tokens and h_0, which carry no gradient, leaves one gather of states on the way out as the only cost.
+        op, per_row = self._prepare(tokens[order.sort] if mixed else tokens)
+        final = active_rows(self._step(op), state[order.sort] if mixed else state, per_row, order.depths, backprop_depth)
+        return self._read(final[order.restore] if mixed else final, tokens)
+
+    def readouts(self, tokens: torch.Tensor, state: torch.Tensor, budgets: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
+        """(T, logits) at each of the ascending ``budgets``, in one pass of max(budgets) steps; equal to ``forward`` at T.
+
+        The caller holds ``torch.no_grad()``.
+        """
+        self._check(tokens, state)
+        if list(budgets) != sorted(set(budgets)):
+            raise ValueError(f"budgets {list(budgets)} must ascend without repetition")
+        checked_depths(budgets)
+        op, per_row = self._prepare(tokens)
+        step = self._step(op)
+        done = 0
+        for budget in budgets:
+            for _ in range(budget - done):
+                state = step(state, per_row)
+            done = budget
+            yield budget, self._read(state, tokens)
+
+    def _check(self, tokens: torch.Tensor, state: torch.Tensor) -> None:
+        if tokens.shape[1] > self.max_positions:
+            raise ConfigError(
+                f"{tokens.shape[1]} positions, but the model was built for {self.max_positions}", "Build it with more positions"
+            )
+        if state.shape != (*tokens.shape, self.config.width):
+            raise ValueError(
+                f"state {tuple(state.shape)} does not fit tokens {tuple(tokens.shape)} at width {self.config.width}"
+            )
+
+    def _value(self, layer: int, tokens: torch.Tensor) -> torch.Tensor | None:
+        """The value vectors ``[rows, time, width]`` of layer ``layer``, where it has a table."""
+        key = str(layer)
+        return self.value_tables[key](tokens) if key in self.value_tables else None
+
+    def _prepare(self, tokens: torch.Tensor) -> tuple[Any, PerRow]:
+        """(operator, per-row tensors): all that the steps need and that does not depend on the step."""
+        e = self.embedding(tokens)
+        rope = self.rope[: tokens.shape[1]]
+        for layer, block in enumerate(self.prelude):
+            e = block(e, rope, self._value(layer, tokens))
+        e = self.norm_prelude(e)
+        op = self.injection.operator()
+        first = len(self.prelude)
+        values = [self._value(first + i, tokens) for i in range(len(self.core))]
+        return op, (self.injection.drive(e, op), *(value for value in values if value is not None))
+
+    def _step(self, op: Any) -> Step:
+        def step(h: torch.Tensor, per_row: PerRow) -> torch.Tensor:
+            return self._core_pass(h, op, *per_row)
+
+        return step
+
+    def _plain_core_pass(self, h: torch.Tensor, op: Any, drive: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        """One recurrent step; ``values`` belong to the core layers that have a gate, in order."""
+        rope = self.rope[: h.shape[1]]
+        h = self.injection.step(h, op, drive)
+        given = iter(values)
+        for block, has_gate in zip(self.core, self._core_gates, strict=True):
+            h = block(h, rope, next(given) if has_gate else None)
+        return h
+
+    def _read(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Logits from the state after the loop."""
+        h = self.readout(h)
+        rope = self.rope[: h.shape[1]]
+        first = len(self.prelude) + len(self.core)
+        for i, block in enumerate(self.coda):
+            h = block(h, rope, self._value(first + i, tokens))
+        h = self.norm_final(h)
+        logits = F.linear(h, self.embedding.weight if self.head is None else self.head.weight)
+        return logits if logits.dtype == torch.float64 else logits.float()

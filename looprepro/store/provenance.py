@@ -1,0 +1,152 @@
+"""Where numbers come from: commit, uncommitted changes, versions, machine. Computed once per process.
+
+"Dirty" looks only at what can change a number: looprepro/, sweeps/, pyproject.toml and constraints.txt. The
+environment is not recorded: it may hold secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import looprepro
+from looprepro.files.errors import StoreError
+from looprepro.files.json_files import pretty_json
+from looprepro.store.layout import SCHEMA
+
+WATCHED = ("looprepro", "sweeps", "pyproject.toml", "constraints.txt")
+PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "pyyaml", "scipy", "pandas", "pyarrow", "submitit")
+_LARGE = 1_000_000
+"""Bytes above which an untracked file is named in the diff, not copied into it."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """One record and the text of the uncommitted changes (empty for a clean tree)."""
+
+    record: dict[str, Any]
+    diff: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What only the worker knows: device, threads, compile."""
+
+    def contents(self) -> dict[str, bytes]:
+        """File name -> content, for the attempt's folder."""
+        files = {"provenance.json": pretty_json({**self.record, **self.extra}).encode("utf-8")}
+        if self.diff:
+            files["changes.diff"] = self.diff.encode("utf-8", "surrogateescape")
+        return files
+
+
+def provenance(**extra: Any) -> Provenance:
+    """Of this process; ``extra`` joins the record (device, threads, compile, ...)."""
+    record, diff = _collected()
+    return Provenance(record, diff, extra)
+
+
+@cache
+def _collected() -> tuple[dict[str, Any], str]:
+    package = Path(looprepro.__file__).resolve().parent
+    source, diff = source_state(package.parent)
+    record = {
+        "schema": SCHEMA,
+        **source,
+        "versions": versions(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "cpu": cpu_model(),
+        "device": cpu_model(),
+        "cores": os.cpu_count(),
+    }
+    return record, diff
+
+
+def source_state(project: Path) -> tuple[dict[str, Any], str]:
+    """({"commit", "dirty", "dirty_files", "git"}, diff) of the checkout that holds the package.
+
+    ``commit`` and ``dirty`` are None where the package is not in a checkout of its own (an installed wheel, even inside
+    somebody's repository) or git is missing; ``git`` says which. The diff covers untracked files as well.
+    """
+    unknown: dict[str, Any] = {"commit": None, "dirty": None, "dirty_files": []}
+    try:
+        top = _git(project, "rev-parse", "--show-toplevel").strip()
+        if Path(top).resolve() != project.resolve():
+            return {**unknown, "git": "not in a checkout of its own"}, ""
+        status = _git(project, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *WATCHED)
+    except StoreError as error:
+        return {**unknown, "git": str(error)}, ""
+    try:
+        commit: str | None = _git(project, "rev-parse", "--verify", "HEAD").strip()
+    except StoreError:
+        commit = None  # no commit yet
+    entries = [(entry[:2], entry[3:]) for entry in status.split("\0") if entry]
+    parts = []
+    if entries and commit:
+        parts.append(_git(project, "diff", "--no-ext-diff", "--no-textconv", "--binary", "HEAD", "--", *WATCHED))
+    added = [name for code, name in entries if code == "??" or (commit is None and "D" not in code)]
+    parts += [_as_new_file(project, name) for name in added]
+    record = {
+        "commit": commit,
+        "dirty": bool(entries),
+        "dirty_files": sorted(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for _, name in entries),
+        "git": "",
+    }
+    return record, "".join(parts)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that numbers depend on, and ours; packages that are absent are left out."""
+    found = {"looprepro": looprepro.__version__}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or platform.machine()
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() or platform.machine()
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model"):
+            return value.strip()
+    return platform.machine()
+
+
+def _as_new_file(project: Path, name: str) -> str:
+    path = project / name
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > _LARGE:
+        return f"# untracked, not copied (a link, not a file, or over {_LARGE} bytes): {name}\n"
+    return _git(
+        project, "diff", "--no-ext-diff", "--no-textconv", "--binary", "--no-index", "--", os.devnull, name, codes=(0, 1)
+    )
+
+
+def _git(project: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+    # A hook or an alias in the caller's environment must not point us at another repository; the index is not refreshed.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false", "-C", str(project), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, stdin=subprocess.DEVNULL, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StoreError(f"git cannot be asked: {error}") from error
+    if done.returncode not in codes:
+        raise StoreError(f"git {arguments[0]}: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return done.stdout.decode("utf-8", "surrogateescape")

@@ -1,0 +1,112 @@
+"""Everything the store holds about one cell, as plain values: what collect turns into rows. Never writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from looprepro.config.presence import Presence
+from looprepro.files.errors import StoreError
+from looprepro.store.layout import attempt_name, read_bytes, read_document
+from looprepro.store.status import CellReading
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """A file that cannot be trusted. What it would have said counts as missing."""
+
+    path: str
+    reason: str
+
+
+@dataclass(slots=True)
+class CellRecord:
+    """One cell whose folder exists."""
+
+    id: str
+    config: Document
+    """The resolved cell; empty where its file cannot be read."""
+    presence: Presence
+    result: Document | None = None
+    provenance: Document = field(default_factory=dict)
+    """Of the attempt that published the result, else of the latest."""
+    evaluations: dict[str, Document] = field(default_factory=dict)
+    metrics: list[list[Document]] = field(default_factory=list)
+    """Lines of metrics.jsonl, one list per attempt, attempts ascending. A line cut off by a crash is left out."""
+    series: list[Document] = field(default_factory=list)
+    """series.json of the attempts that have one, attempts ascending."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+def record_of(folder: str, reading: CellReading) -> CellRecord:
+    """Complete ``reading`` by what status did not need: configuration, provenance, metrics, series."""
+    record = CellRecord(reading.id, {}, reading.presence, reading.result)
+    record.problems = [Problem(path, reason) for path, reason in reading.problems]
+    record.config = _document(record, f"{folder}/cell.json").get("config", {})
+    for evaluation_id, document in reading.evaluations.items():
+        path = f"{folder}/evaluations/{evaluation_id}.json"
+        if _finite(document.get("metrics")) and _finite(document.get("series")):
+            record.evaluations[evaluation_id] = document
+        else:
+            record.problems.append(Problem(path, "it holds a value that is not finite"))
+    attempts = [attempt.number for attempt in reading.attempts]
+    for number in attempts:
+        attempt = f"{folder}/attempts/{attempt_name(number)}"
+        record.metrics.append(_lines(record, f"{attempt}/metrics.jsonl"))
+        series = _document(record, f"{attempt}/series.json", schema=False)
+        if series:
+            record.series.append(series)
+    if attempts:
+        number = reading.result["attempt"] if reading.result else attempts[-1]
+        record.provenance = _document(record, f"{folder}/attempts/{attempt_name(number)}/provenance.json")
+    return record
+
+
+def _document(record: CellRecord, path: str, *, schema: bool = True) -> Document:
+    try:
+        if schema:
+            return read_document(path) or {}
+        content = read_bytes(path)
+        value = json.loads(content[0]) if content else {}
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
+        return value
+    except StoreError as error:
+        record.problems.append(Problem(path, error.message))
+    except ValueError as error:
+        record.problems.append(Problem(path, f"it is not whole: {error}"))
+    return {}
+
+
+def _lines(record: CellRecord, path: str) -> list[Document]:
+    try:
+        content = read_bytes(path)
+    except StoreError as error:
+        record.problems.append(Problem(path, error.message))
+        return []
+    if content is None:
+        return []
+    whole, _, _cut_off = content[0].rpartition(b"\n")
+    rows: list[Document] = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("not a JSON object")
+            rows.append(row)
+        except ValueError as error:
+            record.problems.append(Problem(path, f"line {number} is not whole: {error}"))
+    return rows
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    return all(map(_finite, value)) if isinstance(value, list) else True

@@ -1,0 +1,167 @@
+"""One cell from wherever it stands to its numbers: resume, train, publish, evaluate, inside an attempt of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from looprepro.config.cell import Cell, Evaluation, Execution
+from looprepro.files.atomic import explained
+from looprepro.files.errors import ConfigError, StoreError
+from looprepro.files.json_files import canonical_json, write_json
+from looprepro.geometry.spectrum import spectrum
+from looprepro.models.looped_transformer import LoopedTransformer
+from looprepro.store.attempt import Attempt
+from looprepro.tasks import make_task
+from looprepro.tasks.task import Task
+from looprepro.training import checkpoint
+from looprepro.training.evaluate import evaluate
+from looprepro.training.trainer import Diverged, StepReport, Trainer, build_model, load_weights, run_steps
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt left its cell."""
+
+    status: Literal["done", "diverged", "stopped"]
+    step: int
+    reason: str = ""
+    """Why it diverged, or the signal that stopped it."""
+
+
+def run_cell(
+    cell: Cell,
+    evaluations: Sequence[tuple[str, Evaluation]],
+    execution: Execution,
+    attempt: Attempt,
+    stop: Callable[[], str | None],
+) -> Outcome:
+    """Train ``cell`` unless it has a result, then do the ``evaluations`` that it lacks.
+
+    ``stop`` is asked before every step: on a signal's name a checkpoint is written and the outcome is ``stopped``.
+    Raises :class:`StoreError` where files cannot be written, :class:`ConfigError` where the cell cannot be built, and
+    :class:`looprepro.store.attempt.Superseded` where another attempt took the cell over.
+    """
+    device = prepare(execution)
+    task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
+    result = attempt.result()
+    if result is None:
+        outcome = _train(cell, task, execution, device, attempt, stop)
+        if outcome.status == "stopped":
+            return outcome
+        result = attempt.result()
+        if result is None:
+            raise StoreError(f"the result of {attempt.cell_id} cannot be read back", "Run the same command again")
+    if result["status"] == "diverged":
+        return Outcome("diverged", int(result["step"]), str(result.get("reason", "")))
+    if evaluations:
+        model = trained_model(cell, task, attempt.cell_path / result["weights"]).to(device)
+        measured = evaluate(model, task, cell, [wanted for _, wanted in evaluations], device)
+        for evaluation_id, wanted in evaluations:
+            attempt.write_evaluation(evaluation_id, measured[wanted])
+    return Outcome("done", int(result["step"]))
+
+
+def prepare(execution: Execution) -> torch.device:
+    """Set threads and determinism for this process and choose the device. :class:`ConfigError` where it is missing."""
+    torch.set_num_threads(execution.threads)
+    name = execution.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "this scale wants a CUDA device and PyTorch finds none here",
+            "Run it on a GPU machine, through --executor slurm, or with --device cpu",
+        )
+    if name == "cpu":
+        torch.use_deterministic_algorithms(True)
+    return torch.device(name)
+
+
+def trained_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
+    """The cell's model with the weights that evaluations use, from a checkpoint folder; on the CPU."""
+    model = build_model(cell, task)
+    load_weights(model, checkpoint.load(folder).evaluated_weights)
+    return model
+
+
+def _train(
+    cell: Cell, task: Task, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]
+) -> Outcome:
+    trainer = Trainer(cell, task, execution, device)
+    found = checkpoint.load_newest(attempt.checkpoint_folders())
+    if found is not None:
+        trainer.restore(found)
+        print(f"resumed at step {found.step} from {found.folder}", flush=True)
+    resumed = attempt.number - 1 if found is not None else 0
+    total = cell.training.steps
+    metrics = attempt.path / "metrics.jsonl"
+    kept = found.folder if found is not None and found.step == total else None
+    last_saved_at = trainer.seconds
+
+    def save() -> Path:
+        nonlocal last_saved_at
+        attempt.ensure_owner()
+        last_saved_at = trainer.seconds
+        return checkpoint.save(attempt.path, trainer.step, trainer.seconds, trainer.tensors(), {"cell": attempt.cell_id})
+
+    def on_step(report: StepReport) -> None:
+        if report.step % execution.log_every == 0 or report.step in (1, total):
+            _append_line(metrics, report.record() | {"seconds": round(trainer.seconds, 3)})
+        attempt.beat(report.step, total)
+        by_steps = execution.checkpoint_steps is not None and report.step % execution.checkpoint_steps == 0
+        by_time = trainer.seconds - last_saved_at >= execution.checkpoint_seconds
+        if (by_steps or by_time) and report.step < total:
+            save()
+
+    attempt.beat(trainer.step, total)
+    began_at = trainer.step
+    common = {"resumed": resumed, "device": _device_name(device), "torch_threads": torch.get_num_threads()}
+    try:
+        signal = run_steps(trainer, until=total, stop=stop, on_step=on_step)
+    except Diverged as diverged:
+        attempt.publish_result(
+            common
+            | {"status": "diverged", "step": diverged.step, "reason": diverged.reason, "weights": None}
+            | _seconds(trainer.seconds)
+        )
+        return Outcome("diverged", diverged.step, diverged.reason)
+    if signal:
+        if trainer.step > began_at:
+            save()
+        return Outcome("stopped", trainer.step, signal)
+    folder = kept or save()
+    write_json(attempt.path / "series.json", _spectra(cell, task, trainer.model))
+    weights = folder.relative_to(attempt.cell_path).as_posix()
+    attempt.publish_result(
+        common | {"status": "done", "step": total, "reason": "", "weights": weights} | _seconds(trainer.seconds)
+    )
+    return Outcome("done", total)
+
+
+def _spectra(cell: Cell, task: Task, model: LoopedTransformer) -> dict[str, Any]:
+    """Eigenvalues of the state map before and after training (Figure 3): x real part, y imaginary part."""
+    series = {}
+    for name, which in (("spectrum@0", build_model(cell, task)), ("spectrum", model)):
+        values = spectrum(which.injection.matrix())
+        series[name] = {"x": values.real.tolist(), "y": values.imag.tolist()}
+    return series
+
+
+def _append_line(path: Path, record: dict[str, Any]) -> None:
+    """One line of metrics.jsonl; a reader skips a last line without its end. Values are finite: :class:`Diverged` saw to it."""
+    with explained(path, "append to"), open(path, "a", encoding="utf-8") as file:
+        file.write(canonical_json(record) + "\n")
+        file.flush()
+
+
+def _seconds(seconds: float) -> dict[str, float]:
+    return {"wall_seconds": round(seconds, 3), "device_seconds": round(seconds, 3)}
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -1,0 +1,425 @@
+"""Run one manifest of cells: claim, train, evaluate, say how it ended. ``python -m looprepro.worker MANIFEST``
+
+A manifest is a JSON file::
+
+    {"store": "runs", "execution": {...}, "wait": true, "tries": 3, "beat_seconds": 1.0,
+     "cells": [{"id", "config", "evaluations": [{"id", "evaluation"}], "after": 0, "execution": {...}}]}
+
+``after``: the cell's latest attempt when the command began; a failure of a later attempt is final for this command.
+``execution`` of a cell goes before that of the manifest. ``wait``: stay until cells that others hold are finished or
+free. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the running cell checkpoint and the worker leave.
+
+Exit codes: 0 nothing is missing; 1 some cell failed or was given up; 2 a cell folder holds another configuration, or the
+manifest is wrong; 130 interrupted, resumable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from looprepro.files.errors import ConfigError, IdentityCollision, LoopreproError, StoreError
+from looprepro.files.json_files import read_json
+from looprepro.store import Attempt, Store, Superseded
+from looprepro.store.provenance import Provenance, provenance
+from looprepro.store.status import CellReading
+
+if TYPE_CHECKING:
+    from looprepro.config.cell import Evaluation
+
+RunCell = Callable[..., Any]
+"""``run_cell(cell, evaluations, execution, attempt, stop) -> Outcome(status, step, reason)``."""
+Verdict = Literal["finished", "failed", "lost", "held", "open"]
+INTERRUPTED = 130
+BEAT_SECONDS = 10.0
+"""A heartbeat is due this often, whatever training does."""
+POLL_SECONDS = 1.0
+"""Between looks at the parent process, and at cells that others hold."""
+SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR2", "SIGHUP")
+OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
+
+
+class Stop:
+    """Why to stop, if so: the name of the first signal received (or ``parent died``)."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.event = threading.Event()
+
+    def request(self, reason: str) -> None:
+        """Ask for a checkpoint and the end; the first reason stays."""
+        self.reason = self.reason or reason
+        self.event.set()
+
+    def __call__(self) -> str | None:
+        return self.reason
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell of the manifest."""
+
+    id: str
+    config: Mapping[str, Any]
+    evaluations: tuple[tuple[str, Mapping[str, Any]], ...]
+    after: int
+    execution: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What to run."""
+
+    store: Path
+    tasks: tuple[Task, ...]
+    wait: bool = False
+    tries: int = 3
+    """Attempts of one cell that may be lost in a row, without getting further in steps, before it is given up."""
+    beat_seconds: float = 1.0
+    runner: str | None = None
+    """Tests only: ``module:function`` in place of training."""
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Manifest:
+        """Parse a manifest; :class:`ConfigError` where it is wrong."""
+        try:
+            execution = document.get("execution", {})
+            tasks = tuple(
+                Task(
+                    cell["id"],
+                    cell["config"],
+                    tuple((e["id"], e["evaluation"]) for e in cell.get("evaluations", ())),
+                    int(cell.get("after", 0)),
+                    cell.get("execution", execution),
+                )
+                for cell in document["cells"]
+            )
+            return Manifest(
+                Path(document["store"]),
+                tasks,
+                bool(document.get("wait", False)),
+                int(document.get("tries", 3)),
+                float(document.get("beat_seconds", 1.0)),
+                document.get("runner"),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"not a manifest: {type(error).__name__}: {error}") from error
+
+
+class Worker:
+    """Walks a manifest, starting at ``offset``. ``redirect``: each cell's output goes into its own log.txt."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        stop: Stop,
+        *,
+        run_cell: RunCell | None = None,
+        offset: int = 0,
+        redirect: bool = True,
+    ) -> None:
+        self.manifest = manifest
+        self.store = Store(manifest.store)
+        self.stop = stop
+        self.offset = offset
+        self.redirect = redirect
+        self.exit_code = 0
+        self.unwritable = False
+        self.current: Attempt | None = None
+        """What the heartbeat thread beats for."""
+        self._run_cell = run_cell
+        self._provenance: Provenance | None = None
+
+    def run(self) -> int:
+        """Work until everything is finished, given up, or (without ``wait``) held by others. Returns the exit code."""
+        tasks = self.manifest.tasks
+        start = self.offset % len(tasks) if tasks else 0
+        left = [*tasks[start:], *tasks[:start]]
+        while left and not self.stop():
+            held = []
+            for task in left:
+                if self.stop() or self.unwritable:
+                    break
+                verdict = self._attend(task)
+                if verdict == "held":
+                    held.append(task)
+                elif verdict in ("failed", "lost"):
+                    self.exit_code = max(self.exit_code, 1)
+            if self.unwritable or not self.manifest.wait:
+                break  # whoever holds the rest answers for it
+            left = held
+            if left:
+                self.stop.event.wait(POLL_SECONDS)
+        return INTERRUPTED if self.stop() else self.exit_code
+
+    def _attend(self, task: Task) -> Verdict:
+        verdict = self.judge(task)
+        if verdict != "open":
+            return verdict
+        try:
+            self._load_runner(task)
+            self.store.register(task.id, task.config)
+            attempt = self.store.claim(
+                task.id,
+                needed=lambda: self.judge(task, owned_by_nobody=True) == "open",
+                contents=self._contents(task),
+                beat_seconds=self.manifest.beat_seconds,
+            )
+        except LoopreproError as error:
+            # Nothing of the cell can be written, so its cause can only be said here.
+            print(f"{task.id}: {error}", file=sys.stderr, flush=True)
+            self.exit_code = max(self.exit_code, error.exit_code if isinstance(error, IdentityCollision) else 1)
+            return "failed"
+        if attempt is None:
+            return "held"
+        if not self._execute(task, attempt):
+            # The disk takes not even the few bytes of an end. Leave: a process that is gone holds nothing.
+            self.unwritable = True
+            return "failed"
+        return "finished" if self.stop() else self.judge(task)
+
+    def judge(self, task: Task, *, owned_by_nobody: bool = False) -> Verdict:
+        """Where a cell stands for this command. ``owned_by_nobody``: the caller knows that no live process holds it."""
+        reading = self.store.reading(task.id)
+        status = reading.presence.status
+        if status == "diverged" or (status == "done" and not self._missing(task, reading)):
+            return "finished"
+        highest = reading.highest
+        if highest is None:
+            return "open"
+        if highest.status == "running" and not owned_by_nobody:
+            return "held"
+        if highest.status == "failed" and highest.number > task.after:
+            return "failed"
+        return "lost" if reading.fruitless(task.after) >= self.manifest.tries else "open"
+
+    def _missing(self, task: Task, reading: CellReading) -> list[tuple[str, Mapping[str, Any]]]:
+        return [(name, wanted) for name, wanted in task.evaluations if name not in reading.evaluations]
+
+    def _execute(self, task: Task, attempt: Attempt) -> bool:
+        """Run a claimed cell and write its end; False where that cannot be written. Raises nothing."""
+        self.current = attempt
+        log = attempt.path / "log.txt"
+        try:
+            with _output_into(log) if self.redirect else _nothing():
+                try:
+                    print(f"cell {task.id}, attempt {attempt.number}, {time.strftime('%Y-%m-%d %H:%M:%S')}", flush=True)
+                    outcome = self._call(task, attempt)
+                    self._end(task, attempt, outcome)
+                except Superseded as error:
+                    print(error, flush=True)
+                    attempt.end("superseded", str(error))
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - one cell's failure of any kind must not stop the others
+                    # First the end, on its reserved bytes, then the long text: the disk may be full.
+                    attempt.end("failed", _one_line(error), deterministic=_is_deterministic(error, attempt))
+                    traceback.print_exc(file=sys.stdout)
+                    sys.stdout.flush()
+        except (OSError, LoopreproError) as error:
+            print(f"{task.id}: attempt {attempt.number}: {error}", file=sys.stderr, flush=True)
+        finally:
+            self.current = None
+        return attempt.ended
+
+    def _call(self, task: Task, attempt: Attempt) -> Any:
+        from pydantic import ValidationError
+
+        from looprepro.config.cell import Cell, Evaluation, Execution
+        from looprepro.config.identity import cell_id
+
+        try:
+            cell = Cell.model_validate(task.config)
+            execution = Execution.model_validate(task.execution)
+            missing = self._missing(task, self.store.reading(task.id))
+            evaluations: list[tuple[str, Evaluation]] = [(name, Evaluation.model_validate(e)) for name, e in missing]
+        except ValidationError as error:
+            raise ConfigError(f"cell {task.id} is not valid: {error}") from error
+        if cell_id(cell) != task.id:
+            raise ConfigError(
+                f"cell {task.id} hashes to {cell_id(cell)} in this version of the code",
+                "Expand the sweep again with the code that runs it",
+            )
+        assert self._run_cell is not None
+        return self._run_cell(cell, evaluations, execution, attempt, self.stop)
+
+    def _end(self, task: Task, attempt: Attempt, outcome: Any) -> None:
+        if outcome.status == "stopped":
+            attempt.end("interrupted", f"interrupted by {self.stop() or outcome.reason}", outcome.step)
+            return
+        reading = self.store.reading(task.id)
+        if reading.result is None:
+            raise StoreError(f"training of {task.id} ended as {outcome.status} without a result that can be trusted")
+        missing = [name for name, _ in self._missing(task, reading)]
+        if outcome.status == "done" and missing:
+            raise StoreError(f"cell {task.id} is trained, but {', '.join(missing)} not evaluated")
+        attempt.end(outcome.status, str(outcome.reason or ""), outcome.step)
+
+    def _load_runner(self, task: Task) -> None:
+        """Import training once, before the first claim: a hold of seconds that trains nothing helps nobody."""
+        if self._run_cell is not None:
+            return
+        module, _, function = (self.manifest.runner or "looprepro.training.run:run_cell").partition(":")
+        try:
+            self._run_cell = getattr(importlib.import_module(module), function)
+        except ImportError as error:
+            self._run_cell = _raiser(error)
+
+    def _contents(self, task: Task) -> dict[str, bytes]:
+        if self._provenance is None:
+            self._provenance = provenance(**_device(str(task.execution.get("device", "auto"))))
+        settings = {key: task.execution.get(key) for key in ("threads", "compile")}
+        dtype = task.config.get("training", {}).get("dtype")
+        extra = {**self._provenance.extra, **settings, "dtype": dtype, "seed": task.config.get("seed")}
+        return replace(self._provenance, extra=extra).contents()
+
+
+def run_manifest(
+    document: Mapping[str, Any],
+    *,
+    run_cell: RunCell | None = None,
+    stop: Stop | None = None,
+    offset: int = 0,
+    parent: int | None = None,
+    redirect: bool = True,
+) -> int:
+    """Run a manifest in this process and return its exit code. ``run_cell`` replaces training (tests).
+
+    In the main thread the signals of :data:`SIGNALS` are caught meanwhile, and their handlers put back afterwards.
+    """
+    stop = stop or Stop()
+    worker = Worker(Manifest.from_document(document), stop, run_cell=run_cell, offset=offset, redirect=redirect)
+    finished = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(worker, stop, parent, finished), name="heartbeat", daemon=True)
+    with _signals_into(stop):
+        watcher.start()
+        try:
+            return worker.run()
+        finally:
+            finished.set()
+            watcher.join()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of a worker; see the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m looprepro.worker", description="Run one manifest of cells.")
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--offset", type=int, default=0, help="cell to begin with; workers of one manifest begin apart")
+    parser.add_argument("--parent", type=int, help="process id of the launcher: stop when it is gone")
+    given = parser.parse_args(arguments)
+    try:
+        return run_manifest(read_json(given.manifest), offset=given.offset, parent=given.parent)
+    except LoopreproError as error:
+        print(error, file=sys.stderr, flush=True)
+        return error.exit_code
+
+
+def _watch(worker: Worker, stop: Stop, parent: int | None, finished: threading.Event) -> None:
+    last = time.monotonic()
+    while not finished.wait(POLL_SECONDS):
+        if parent is not None and os.getppid() != parent:
+            stop.request("parent died")
+        attempt = worker.current
+        if attempt is not None and time.monotonic() - last >= BEAT_SECONDS:
+            last = time.monotonic()
+            attempt.touch()
+
+
+@contextmanager
+def _signals_into(stop: Stop) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {}
+    for name in SIGNALS:
+        number = getattr(signal, name)
+        if name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # nohup
+        before[number] = signal.signal(number, lambda received, _frame: stop.request(signal.Signals(received).name))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _output_into(path: Path) -> Iterator[None]:
+    """Python's streams and the file descriptors 1 and 2 below them, so that libraries and child processes follow too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = (os.dup(1), os.dup(2))
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        # Line by line, so that a killed cell's log is there up to the end, and a full disk shows where it is met.
+        text = os.fdopen(log, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+        with redirect_stdout(text), redirect_stderr(text):
+            try:
+                yield
+            finally:
+                try:
+                    text.close()
+                except OSError as error:  # the text is lost, the cell is not
+                    os.write(kept[1], f"{path}: {error}\n".encode())
+    finally:
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        os.close(kept[0])
+        os.close(kept[1])
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _raiser(error: ImportError) -> RunCell:
+    def run_cell(*_: Any) -> Any:
+        raise error
+
+    return run_cell
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, LoopreproError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _is_deterministic(error: BaseException, attempt: Attempt) -> bool:
+    """Whether the same command would fail the same way: the request, the installation, or too little memory from the start."""
+    if isinstance(error, (ConfigError, ImportError)):
+        return True
+    no_memory = type(error).__name__ in OUT_OF_MEMORY or "can't allocate memory" in str(error)
+    return no_memory and attempt.step == 0
+
+
+def _device(wanted: str) -> dict[str, Any]:
+    """The accelerator that training will use; nothing where it is the CPU (which provenance names by itself)."""
+    torch = sys.modules.get("torch")  # loaded by training, or not at all in tests
+    if torch is None or wanted == "cpu" or not torch.cuda.is_available():
+        return {}
+    import subprocess
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        driver = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20).stdout.split("\n")[0]
+    except (OSError, subprocess.TimeoutExpired):
+        driver = ""
+    return {"device": torch.cuda.get_device_name(0), "driver": driver, "cuda": torch.version.cuda}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
