@@ -6,7 +6,8 @@ One training step (forward, backward, Adam) of a 2/2/2 model of width 128 on 32 
 8. Both loops compute B e once. Each repeat draws its own depths and times both loops on them, one after the other; the
 ratio is the median over repeats. Once with gradient through the last 4 steps, once through all. "Predicted" counts layer
 passes of the same draws, a pass with gradient as three; "expected" does so for the mean over many draws. Exits with 1
-where a ratio is above its bound.
+where a ratio is above its bound. With one thread the clock is CPU time, which is wall time on an idle machine and is not
+moved by other processes; with more threads it is wall time, and the machine should be idle.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import platform
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -62,7 +64,7 @@ def expected_ratio(recurrence: Recurrence, draws: int = 2000) -> float:
     return statistics.fmean(predicted_ratio(drawn, recurrence.backprop_depth) for drawn in depths(recurrence, u).tolist())
 
 
-def measure(backprop_depth: int | None, repeats: int) -> Result:
+def measure(backprop_depth: int | None, repeats: int, clock: Callable[[], float]) -> Result:
     """Time both loops on ``repeats`` draws of depths."""
     recurrence = Recurrence(scheme="poisson-full", mean=MEAN_DEPTH, maximum=None, backprop_depth=backprop_depth)
     config = ModelConfig(width=WIDTH, heads=HEADS, recurrence=recurrence)
@@ -76,12 +78,12 @@ def measure(backprop_depth: int | None, repeats: int) -> Result:
 
     def step(drawn: torch.Tensor, masked: bool) -> float:
         model.masked_loop = masked
-        start = time.perf_counter()
+        start = clock()
         logits = model(tokens, drawn, state)
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
         optimizer.step()
         optimizer.zero_grad()
-        return time.perf_counter() - start
+        return clock() - start
 
     active, plain, predicted = [], [], []
     for repeat in range(repeats + 1):
@@ -115,7 +117,8 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=9, help="draws of depths; the ratio is their median")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    results = [measure(backprop_depth, arguments.repeats) for backprop_depth in BOUNDS]
+    clock = time.process_time if arguments.threads == 1 else time.perf_counter
+    results = [measure(backprop_depth, arguments.repeats, clock) for backprop_depth in BOUNDS]
     machine = {"torch": torch.__version__, "machine": platform.processor() or platform.machine(), "threads": arguments.threads}
     if arguments.json:
         print(json.dumps({"benchmark": "depth_loop", **machine, "results": [asdict(result) for result in results]}))

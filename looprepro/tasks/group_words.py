@@ -86,7 +86,8 @@ class GroupWords:
         return Batch(tokens, targets, scored, rows)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Mean cross-entropy over the scored positions, ``[..., rows, time, vocabulary]`` to ``[..., rows]``; float32 or wider."""
+        """Mean cross-entropy over the scored positions, ``[..., rows, time, vocabulary]`` to ``[..., rows]``, in float32
+        (float64 stays)."""
         scored, targets = self._scored(logits, batch)
         logs = scored.to(torch.promote_types(scored.dtype, torch.float32)).log_softmax(dim=-1)
         return -logs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).mean(dim=-1)

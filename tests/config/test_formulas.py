@@ -84,7 +84,7 @@ def test_small_and_untied_models_are_counted_too():
     assert count(config, 7) == formulas.parameters(config, 7)
 
 
-@pytest.mark.parametrize(("group", "order"), [("A5", 60), ("S5", 120), ("Z7", 7), ("A1", 1), ("S3", 6)])
+@pytest.mark.parametrize(("group", "order"), [("A5", 60), ("S5", 120), ("Z7", 7), ("A4", 12), ("S3", 6)])
 def test_sizes_of_the_task_agree_with_the_task_itself(group, order):
     for start in (True, False):
         task = GroupWordsTask(group=group, length=12, start_token=start)
@@ -210,8 +210,9 @@ def test_memory_is_sixteen_bytes_a_parameter_and_the_activations():
     assert formulas.memory_bytes(planned) == pytest.approx(fixed + formulas.activation_bytes(planned))
 
 
-def test_the_paper_run_fits_an_h100_and_its_cost_is_of_the_stated_order():
+def test_the_paper_run_fits_an_h100_and_costs_what_the_back_of_an_envelope_says():
     paper = Cell(task=GroupWordsTask(), model=Config(), training=Training(), seed=0)
-    assert formulas.memory_bytes(paper) < 80e9
-    hours = formulas.train_flops(paper) / 400e12 / 3600
-    assert 0.5 < hours < 6.0  # stated: about 2.5 hours; at 400 TFLOP/s useful
+    assert 10e9 < formulas.memory_bytes(paper) < 80e9
+    # 24 d^2 a position and layer; 2 x 23.5 + 4 layers; three passes; 3, 5, 9, 17, 33 positions; 256 words, 1e5 steps.
+    envelope = 24 * 512**2 * (2 * 23.5 + 4) * 3 * (3 + 5 + 9 + 17 + 33) / 5 * 256 * 1e5
+    assert formulas.train_flops(paper) == pytest.approx(envelope, rel=0.05)

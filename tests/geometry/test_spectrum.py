@@ -62,6 +62,15 @@ def test_what_is_not_a_finite_float64_operator_is_refused_with_the_reason(matrix
         powers(matrix, sphere(3, 2), 4)
 
 
+def test_the_operator_acts_on_columns():
+    shear = torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    walk = powers(shear, torch.tensor([[0.0, 3.0]], dtype=torch.float64), 2)  # (0, 3), (3, 3), (6, 3)
+    directions = torch.tensor([[0.0, 1.0], [0.5**0.5, 0.5**0.5], [0.8**0.5, 0.2**0.5]], dtype=torch.float64)
+    torch.testing.assert_close(walk.directions[:, 0], directions)
+    norms = torch.tensor([9.0, 18.0, 45.0], dtype=torch.float64).sqrt()
+    torch.testing.assert_close(walk.log_norms[:, 0], norms.log())
+
+
 def test_a_vector_that_comes_to_zero_has_no_direction():
     nilpotent = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
     with pytest.raises(GeometryError, match=r"A\^2 u is zero"):

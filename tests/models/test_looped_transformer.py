@@ -108,7 +108,7 @@ def test_truncated_gradient_differs_from_the_full_one_and_the_logits_do_not():
         tokens, state = inputs(model)
         logits = model(tokens, DEPTHS, state)
         results[backprop_depth] = (logits.detach(), torch.autograd.grad(logits.square().sum(), model.injection.B)[0])
-    assert torch.equal(results[None][0], results[1][0])
+    assert torch.allclose(results[None][0], results[1][0], rtol=1e-11)  # rows are grouped otherwise, so only to rounding
     assert not torch.allclose(results[None][1], results[1][1], rtol=1e-2)
 
 
@@ -149,9 +149,9 @@ def test_the_start_has_parcaes_singular_values_zeros_and_ones():
         assert not bool(zero.any())
     for one in (block.norm_1.weight, block.norm_2.weight, model.norm_prelude.weight, model.norm_final.weight):
         assert bool((one == 1).all())
-    tables = torch.cat([table.weight.flatten() for table in model.value_tables.values()])
+    tables = torch.cat([table.weight.detach().flatten() for table in model.value_tables.values()])
     assert float(tables.std()) == pytest.approx(1.0, abs=0.1)
-    gate = model.core[1].attention.gate.weight
+    gate = model.core[1].attention.gate.weight.detach()
     assert 0.2 < float(gate.abs().max()) <= WIDTH**-0.5
 
 

@@ -262,6 +262,12 @@ def test_overlap_finds_every_word_when_the_streams_are_one(monkeypatch):
     assert words.overlap(40).total.item() == 4.0
 
 
+def test_words_are_found_in_later_blocks_too():
+    one, two, three, other = torch.eye(4, dtype=torch.int64)
+    blocks = [torch.stack([other, one]), other[None], torch.stack([one, two])]
+    assert occurring(torch.stack([two, one, three, two]), blocks, 2).tolist() == [True, True, False, True]
+
+
 def test_words_that_share_a_code_are_told_apart_by_their_letters():
     # In base 16 the code modulo 2^64 keeps the last 16 letters only, so these two words collide.
     tail = torch.arange(16)
