@@ -62,7 +62,7 @@ def split_targets(targets: Sequence[str] | None) -> tuple[list[str], list[str]]:
 def chosen_scale(scale: str | None, expansions: Sequence[Expansion] = ()) -> str:
     """The scale asked for, or smoke with one line on what that shows and how to ask for more."""
     if scale is None and expansions:
-        say(f"scale {DEFAULT_SCALE}: {expansions[0].sweep.scales[DEFAULT_SCALE].note} Ask for more with --scale mini or paper.")
+        say(f"scale {DEFAULT_SCALE}: {expansions[0].sweep.scale(DEFAULT_SCALE).note} Ask for more with --scale mini or paper.")
     return scale or DEFAULT_SCALE
 
 

@@ -27,7 +27,7 @@ def table(
     drop_diverged: Drop = False,
     compare: Compare = False,
 ) -> None:
-    """Print a table: mean ± standard error over seeds, n, what is missing, and the paper's number. Exit code 1 if incomplete."""
+    """Print a table: mean ± standard error over seeds, n, what is missing, and the paper's number (exit code 1: incomplete)."""
     import shutil
 
     from looprepro.analysis.fill import build_table
