@@ -39,5 +39,5 @@ def plot(
     found = load_results(results, chosen_scale(scale, [expansion]))
     cells = {planned.id for planned in expansion.cells}
     for figure in figures:
-        for path in draw(figure, found, sweep=sweep, cells=cells, metric=metric):
+        for path in draw(figure, found, sweep=expansion.sweep.name, cells=cells, metric=metric):
             typer.echo(str(path))

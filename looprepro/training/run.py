@@ -64,7 +64,7 @@ def run_cell(
     if evaluations:
         if weights is None:
             raise StoreError(f"the weights of {attempt.cell_id} are gone", "Train again with --retrain")
-        model = trained_model(cell, task, weights).to(device)
+        model = _whole_model(cell, task, weights).to(device)
         measured = evaluate(model, task, cell, [wanted for _, wanted in evaluations], device)
         for evaluation_id, wanted in evaluations:
             attempt.write_evaluation(evaluation_id, measured[wanted])
@@ -101,6 +101,16 @@ def trained_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
     model = build_model(cell, task)
     load_weights(model, checkpoint.load(folder).evaluated_weights)
     return model
+
+
+def _whole_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
+    try:
+        return trained_model(cell, task, folder)
+    except StoreError as error:
+        raise StoreError(
+            f"the trained weights cannot be used: {error.message}",
+            f"Remove {folder} and run the same command with --retrain; numbers measured before stay",
+        ) from error
 
 
 def _train(

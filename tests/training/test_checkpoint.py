@@ -64,7 +64,7 @@ def test_a_pickle_in_disguise_is_refused_unopened(tmp_path: Path, disguise: str)
     state = read_json(folder / "state.json")
     state["sha256"]["weights.safetensors"] = sha256_file(weights)  # even with a checksum that fits
     write_json(folder / "state.json", state)
-    with pytest.raises(StoreError, match="weights.safetensors cannot be read"):
+    with pytest.raises(StoreError, match=r"weights\.safetensors cannot be read"):
         checkpoint.load(folder)
     assert not trace.exists()
 
