@@ -47,7 +47,8 @@ def gram(results: Results, folder: Path, stem: str, sweep: str, cells: Collectio
         images.append(axis.imshow(panel.cosines, cmap="cividis", vmin=floor, vmax=1.0, interpolation="nearest"))
         axis.spines[:].set_visible(False)
         axis.set_title(f"{panel.method.label}\n{panel.write}\nseed {panel.row['seed']}, trained")
-        axis.set_xlabel("step s")
+        ticks = range(0, len(panel.cosines), max(1, len(panel.cosines) // 4))
+        axis.set(xticks=ticks, yticks=ticks, xlabel="step s")
         axis.set_ylabel("step t" if index == 0 else "")
     figure.colorbar(images[0], ax=axes, shrink=0.7, label=r"cosine of $A^t u$ and $A^s u$")
     first = panels[0].row

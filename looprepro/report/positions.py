@@ -46,7 +46,8 @@ def positions(results: Results, folder: Path, stem: str, sweep: str, cells: Coll
             errors = [point.se or 0.0 for point in points]
             colour = OKABE_ITO[number % len(OKABE_ITO)]
             (line,) = axis.plot(x, means, LINES[number % len(LINES)], color=colour)
-            handles.setdefault(f"T = {T} ({roles[T]})" if roles[T] else f"T = {T}", line)
+            role = roles[T].replace("T_max", "$T_{max}$")
+            handles.setdefault(f"T = {T} ({role})" if role else f"T = {T}", line)
             if len(runs) > 1:
                 low = [m - e for m, e in zip(means, errors, strict=True)]
                 high = [m + e for m, e in zip(means, errors, strict=True)]
