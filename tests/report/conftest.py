@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -163,9 +164,9 @@ def defect(row: str, metric: str, T: int, seed: int) -> float:
     return (1e-16 if clean else 0.004 * T) * (1 + 0.1 * seed)
 
 
-@pytest.fixture
-def results(plan: TablePlan, rows: list[dict[str, Any]], tmp_path: Path) -> Results:
-    """All of it collected; no trained spectrum for G = 4, as after a run that only started."""
+@pytest.fixture(scope="session")
+def everything(plan: TablePlan, rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """All of it collected; no trained spectrum for G = 4, as after a run that only started. Not to be written into."""
     series = {}
     for cell in plan.wanted:
         row = cell.roles["method"]
@@ -181,4 +182,10 @@ def results(plan: TablePlan, rows: list[dict[str, Any]], tmp_path: Path) -> Resu
         if row["status"] == "done"
         for metric in ("defect_sphere", "defect_blockwise")
     ]
-    return Results("mini", tmp_path / "mini", [*rows, *geometry], series_table(series))
+    return Results("mini", tmp_path_factory.mktemp("everything"), [*rows, *geometry], series_table(series))
+
+
+@pytest.fixture
+def results(everything: Results, tmp_path: Path) -> Results:
+    """The same in a folder of its own."""
+    return dataclasses.replace(everything, folder=tmp_path / "mini")
