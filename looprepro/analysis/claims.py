@@ -77,7 +77,7 @@ def judge(claims: Sequence[Claim], results: Results) -> list[Finding]:
 def _parts(claim: Claim, samples: Samples) -> Iterable[Judged]:
     for part in claim.parts:
         if part.scales and samples.results.scale not in part.scales:
-            yield Judged(part.kind, part.kind, 0, lacking=f"is about scale {', '.join(part.scales)}")
+            yield Judged(part.kind, part.kind, 0, lacking=f"this is about scale {', '.join(part.scales)} only")
         elif part.over is None:
             yield _judge(part, samples, "")
         else:

@@ -83,7 +83,8 @@ def effect(part: Judged) -> str:
     interval = "" if part.low is None or part.high is None else f" [{shown(part.low)}, {shown(part.high)}]"
     statistic = f" ({part.statistic})" if part.statistic else ""
     lost = f", {part.diverged} diverged" if part.diverged else ""
-    return f"{shown(part.effect)}{interval}, n = {part.n}{lost}{statistic}"
+    n = f", n = {part.n}" if part.n else ""
+    return f"{shown(part.effect)}{interval}{n}{lost}{statistic}"
 
 
 def signed(value: float) -> str:

@@ -192,7 +192,7 @@ def test_a_total_needs_every_cell_on_the_device() -> None:
     assert one(part, measured(6.0)).verdict == "contradicted"
     assert one(part, measured(4.0, seeds=1)).reason == "4 of 8 cells are finished on H100"
     assert one(part, measured(4.0, device="cpu")).verdict == "no data"
-    assert one({**part, "scales": ["paper"]}, measured(4.0)).reason == "is about scale paper"
+    assert one({**part, "scales": ["paper"]}, measured(4.0)).reason == "this is about scale paper only"
 
 
 def test_the_tail_of_the_poisson_is_arithmetic() -> None:
