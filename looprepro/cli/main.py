@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from looprepro.cli import collect, gc, listing, plan, plot, status, sweep, table, train
+from looprepro.cli import claims, collect, gc, geometry, listing, plan, plot, report, status, sweep, table, train
 from looprepro.cli.options import say
 from looprepro.files.errors import LoopreproError
 
@@ -54,6 +54,9 @@ app.command("status", rich_help_panel=LOOK)(status.status)
 app.command("collect", rich_help_panel=LOOK)(collect.collect)
 app.command("table", rich_help_panel=LOOK)(table.table)
 app.command("plot", rich_help_panel=LOOK)(plot.plot)
+app.command("claims", rich_help_panel=LOOK)(claims.claims)
+app.command("report", rich_help_panel=LOOK)(report.report)
+app.command("geometry", rich_help_panel=LOOK)(geometry.geometry)
 app.command("gc", rich_help_panel=KEEP)(gc.gc)
 
 

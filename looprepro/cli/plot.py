@@ -8,14 +8,11 @@ import typer
 
 from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale, sweep_names
 
-Figures = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FIGURE...", help="spectrum, curves, groups.", autocompletion=lambda: ["spectrum", "curves", "groups"]
-    ),
-]
+NAMES = ["gram", "spectrum", "groups", "depth", "positions", "curves", "defect"]
+"""As looprepro.report.plots.FIGURES; here for completion and help, which must not import the room."""
+Figures = Annotated[list[str], typer.Argument(metavar="FIGURE...", help=f"{', '.join(NAMES)}.", autocompletion=lambda: NAMES)]
 OfSweep = Annotated[str, typer.Option("--sweep", help="Whose cells are drawn.", autocompletion=sweep_names)]
-Metric = Annotated[str, typer.Option("--metric", help="What groups shows.")]
+Metric = Annotated[str, typer.Option("--metric", help="What groups and depth show.")]
 
 
 def plot(
@@ -35,9 +32,10 @@ def plot(
     for figure in figures:
         if figure not in FIGURES:
             raise ConfigError(f"unknown figure '{figure}'", f"Use one of {', '.join(FIGURES)}")
-    expansion = expand(load_sweep(sweep), scale or "smoke")
+    loaded = load_sweep(sweep)
+    expansion = expand(loaded, scale or "smoke")
     found = load_results(results, chosen_scale(scale, [expansion]))
     cells = {planned.id for planned in expansion.cells}
     for figure in figures:
-        for path in draw(figure, found, sweep=expansion.sweep.name, cells=cells, metric=metric):
+        for path in draw(figure, found, sweep=loaded.name, cells=cells, metric=metric):
             typer.echo(str(path))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from looprepro.analysis.results import Results
 from looprepro.files.errors import ConfigError
 from looprepro.report.curves import curves
+from looprepro.report.defect import defect
+from looprepro.report.depth import depth
 from looprepro.report.figure import style
+from looprepro.report.gram import gram
 from looprepro.report.groups import groups
+from looprepro.report.positions import positions
 from looprepro.report.spectrum import spectrum
 
-FIGURES = ("spectrum", "curves", "groups")
+FIGURES = ("gram", "spectrum", "groups", "depth", "positions", "curves", "defect")
 """Names that ``looprepro plot`` accepts."""
 DEFAULT_SWEEP = "table1"
 
@@ -27,16 +31,21 @@ def plot(
 ) -> list[Path]:
     """Draw figure ``name`` from ``results`` into results/<scale>/figures/; the paths of png, pdf and csv.
 
-    ``cells``: ids that the sweep wants today, so that runs of an older sweep file stay out. ``metric``: for ``groups``.
-    :class:`StoreError` where nothing was collected that it could show.
+    ``cells``: ids that the sweep wants today, so that runs of an older sweep file stay out. ``metric``: for ``groups`` and
+    ``depth``. :class:`StoreError` where nothing was collected that it could show.
     """
     folder = results.folder / "figures"
     stem = name if sweep == DEFAULT_SWEEP else f"{name}-{sweep}"
     if name not in FIGURES:
         raise ConfigError(f"unknown figure '{name}'", f"Use one of {', '.join(FIGURES)}")
+    of_cells: dict[str, Callable[..., list[Path]]] = {
+        "gram": gram,
+        "spectrum": spectrum,
+        "positions": positions,
+        "curves": curves,
+        "defect": defect,
+    }
     with style():
-        if name == "spectrum":
-            return spectrum(results, folder, stem, sweep, cells)
-        if name == "curves":
-            return curves(results, folder, stem, sweep, cells)
-        return groups(results, folder, stem, sweep, cells, metric)
+        if name in of_cells:
+            return of_cells[name](results, folder, stem, sweep, cells)
+        return (groups if name == "groups" else depth)(results, folder, stem, sweep, cells, metric)

@@ -17,6 +17,7 @@ from looprepro import randomness
 from looprepro.config.cell import Cell, Evaluation
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.task import Count, Task
+from looprepro.training.operator_geometry import operator_metrics
 from looprepro.training.trainer import DTYPES
 
 BLOCK = 256
@@ -36,6 +37,10 @@ def evaluate(
         seen = task.overlap(items)
         for evaluation in wanted:
             documents[evaluation] = _document(evaluation, counts[evaluation.T] | {"seen_in_training": seen})
+    budgets = sorted({evaluation.T for evaluation in evaluations})
+    geometry = operator_metrics(model.injection.matrix(), cell.model.injection.groups or 1, budgets)
+    for evaluation, document in documents.items():
+        document["metrics"] |= geometry[evaluation.T]
     return documents
 
 

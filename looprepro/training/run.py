@@ -13,13 +13,13 @@ from looprepro.config.cell import Cell, Evaluation, Execution
 from looprepro.files.atomic import explained
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import canonical_json, write_json
-from looprepro.geometry.spectrum import spectrum
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.store.attempt import Attempt
 from looprepro.tasks import make_task
 from looprepro.tasks.task import Task
 from looprepro.training import checkpoint
 from looprepro.training.evaluate import evaluate
+from looprepro.training.operator_geometry import operator_series
 from looprepro.training.trainer import Diverged, StepReport, Trainer, build_model, load_weights, run_steps
 
 
@@ -160,21 +160,13 @@ def _train(
             save()
         return Outcome("stopped", trainer.step, signal)
     folder = kept or save()
-    write_json(attempt.path / "series.json", _spectra(cell, task, trainer.model))
+    initial = build_model(cell, task).injection
+    write_json(attempt.path / "series.json", operator_series(cell, initial, trainer.model.injection))
     weights = folder.relative_to(attempt.cell_path).as_posix()
     attempt.publish_result(
         common | {"status": "done", "step": total, "reason": "", "weights": weights} | _seconds(trainer.seconds)
     )
     return Outcome("done", total)
-
-
-def _spectra(cell: Cell, task: Task, model: LoopedTransformer) -> dict[str, Any]:
-    """Eigenvalues of the state map before and after training (Figure 3): x real part, y imaginary part."""
-    series = {}
-    for name, which in (("spectrum@0", build_model(cell, task)), ("spectrum", model)):
-        values = spectrum(which.injection.matrix())
-        series[name] = {"x": values.real.tolist(), "y": values.imag.tolist()}
-    return series
 
 
 def _append_line(path: Path, record: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 import statistics
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from looprepro.analysis.results import Results, series_table
+from looprepro.cli.plot import NAMES
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.report.plots import FIGURES, plot
 
@@ -39,7 +41,7 @@ def test_groups_draws_the_mean_of_the_finished_seeds_and_the_baseline(results: R
     values = [
         row["value"]
         for row in results.rows
-        if (row["task_group"], row["axis_method"], row["T"]) == ("A5", "G=4", 16) and "value" in row
+        if (row["task_group"], row["axis_method"], row["T"]) == ("A5", "G=4", 16) and row.get("metric") == "last_token_accuracy"
     ]
     entry = lines["A5", "4", "16"]
     assert float(entry["mean"]) == pytest.approx(statistics.fmean(values))
@@ -96,6 +98,55 @@ def test_spectrum_has_one_panel_per_row_and_falls_back_to_initial_values(results
     assert len(lines) == 5 * 64
 
 
+def test_gram_shows_the_diagonal_one_group_and_two_writes_of_several_groups(results: Results) -> None:
+    lines = drawn(plot("gram", results))
+    panels = list(dict.fromkeys((line["method"], line["write"]) for line in lines))
+    assert panels == [
+        ("diagonal", "written anywhere"),
+        ("conformal, G = 1", "written anywhere"),
+        ("conformal, G = 2", "written inside one group"),
+        ("conformal, G = 2", "written across the groups"),
+    ]
+    inside = {(line["t"], line["s"]): float(line["cosine"]) for line in lines if line["write"] == "written inside one group"}
+    assert len(inside) == 17 * 17
+    assert inside["3", "5"] == inside["5", "3"] == pytest.approx(math.cos(0.3))
+    across = {(line["t"], line["s"]): float(line["cosine"]) for line in lines if line["write"].endswith("across the groups")}
+    assert across["0", "1"] < across["9", "10"]
+
+
+def test_depth_draws_the_mean_of_every_method_at_every_budget(results: Results) -> None:
+    lines = {(line["task"], line["method"], line["T"]): line for line in drawn(plot("depth", results))}
+    assert len(lines) == 2 * 5 * 3
+    entry = lines["A5", "diagonal", "24"]
+    values = [
+        row["value"]
+        for row in results.rows
+        if (row["task_group"], row["axis_method"], row["T"]) == ("A5", "diagonal", 24)
+        and row.get("metric") == "last_token_accuracy"
+    ]
+    assert (float(entry["mean"]), entry["n"]) == (pytest.approx(statistics.fmean(values)), "4")
+    assert entry["role_T"] == "3T_max/2"
+
+
+def test_positions_averages_over_seeds_at_every_position(results: Results) -> None:
+    lines = drawn(plot("positions", results))
+    assert len(lines) == 5 * 3 * 32
+    line = next(line for line in lines if (line["method"], line["T"], line["position"]) == ("conformal, G = 2", "8", "20.0"))
+    series = results.series("position_accuracy@T=8")
+    assert float(line["mean"]) == pytest.approx(statistics.fmean(series[f"A5-G=2-s{seed}"][1][19] for seed in range(5)))
+
+
+def test_defect_tells_the_two_kinds_of_probes_apart(results: Results) -> None:
+    lines = {(line["method"], line["probes"], line["T"]): line for line in drawn(plot("defect", results))}
+    assert len(lines) == 5 * 2 * 3
+    assert float(lines["conformal, G = 2", "sphere", "16"]["mean"]) == pytest.approx(0.064 * 1.2)
+    assert float(lines["conformal, G = 2", "blockwise", "16"]["mean"]) < 1e-15
+
+
+def test_the_command_line_offers_every_figure() -> None:
+    assert tuple(NAMES) == FIGURES
+
+
 def test_cells_outside_the_present_sweep_are_not_drawn(results: Results) -> None:
     cells = {row["cell"] for row in results.rows if row["axis_method"] == "diagonal"}
     assert {line["method"] for line in drawn(plot("curves", results, cells=cells))} == {"diagonal"}
@@ -115,7 +166,7 @@ def test_nothing_to_draw_is_one_line_with_the_remedy(results: Results, name: str
 
 
 def test_an_unknown_figure_names_the_known_ones(results: Results) -> None:
-    with pytest.raises(ConfigError, match="spectrum, curves, groups"):
+    with pytest.raises(ConfigError, match="gram, spectrum, groups, depth, positions, curves, defect"):
         plot("histogram", results)
 
 

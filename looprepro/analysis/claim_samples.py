@@ -1,0 +1,121 @@
+"""The sample that a claim's selector names: one number per distinct finished seed, of the cells that the sweep wants today."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from looprepro.analysis.results import Points, Results
+from looprepro.analysis.samples import distinct, of_sweep
+from looprepro.analysis.schema import Row
+from looprepro.analysis.statistics import mean
+from looprepro.planning import Expansion, available_sweeps, expand, load_sweep, merge
+from looprepro.planning.claims import RESERVED, SPANS, Selector
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A sample, or why there is none."""
+
+    values: Mapping[int, float]
+    """Seed -> value."""
+    diverged: int = 0
+    """Seeds that diverged and so have no value."""
+    lacking: str = ""
+    """Why the sample is empty."""
+
+
+@dataclass
+class Samples:
+    """Looks samples up in collected results. A seed without a value is not a value of 0: it is counted or missing."""
+
+    results: Results
+    _expansions: dict[str, Expansion | str] = field(default_factory=dict)
+    _points: dict[str, Mapping[str, Points]] = field(default_factory=dict)
+
+    @cached_property
+    def _by_sweep(self) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in self.results.rows:
+            found.setdefault(row["sweep"], []).append(row)
+        return found
+
+    def expansion(self, sweep: str) -> Expansion | str:
+        """The sweep at this scale, or why there is none."""
+        if sweep not in self._expansions:
+            scale = self.results.scale
+            if sweep not in available_sweeps():
+                self._expansions[sweep] = f"the sweep {sweep} does not exist yet"
+            elif scale not in (loaded := load_sweep(sweep)).scales:
+                self._expansions[sweep] = f"{sweep} has no scale {scale}"
+            else:
+                self._expansions[sweep] = expand(loaded, scale)
+        return self._expansions[sweep]
+
+    def roles(self, sweep: str, axis: str) -> list[str]:
+        """Roles of ``axis`` ("T": budgets) in the sweep at this scale: from the plan, never from what happens to be there."""
+        expansion = self.expansion(sweep)
+        if isinstance(expansion, str):
+            return []
+        places = [place for cell in expansion.cells for place in cell.placements]
+        if axis == "T":
+            return list(dict.fromkeys(e.role for place in places for e in place.evaluations))
+        return list(dict.fromkeys(place.axes[axis] for place in places if axis in place.axes))
+
+    def select(self, selector: Selector) -> Selected:
+        """The sample that ``selector`` names."""
+        sweep = selector["sweep"]
+        expansion = self.expansion(sweep)
+        if isinstance(expansion, str):
+            return Selected({}, lacking=expansion)
+        axes = {key: role for key, role in selector.items() if key not in RESERVED}
+        for axis, role in (axes | ({"T": selector["T"]} if "T" in selector else {})).items():
+            if role not in self.roles(sweep, axis):
+                return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")
+        wanted = {planned.id for planned in expansion.cells}
+        rows = [
+            row
+            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep, wanted)
+            if all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
+            and ("T" not in selector or row.get("role_T") == selector["T"])
+            and selector.get("device", "").casefold() in row.get("device", "").casefold()
+        ]
+        diverged = len({row["seed"] for row in rows if row["status"] == "diverged"})
+        values = {
+            row["seed"]: value for row in distinct(self._measured(rows, selector)) if (value := row["sample"]) is not None
+        }
+        shown = " ".join(f"{key}={selector[key]}" for key in selector if key != "sweep")
+        return Selected(values, diverged, "" if values else f"no finished run of {sweep} has {shown}")
+
+    def _measured(self, rows: list[Row], selector: Selector) -> list[Row]:
+        """Rows with a number of the wanted kind under ``sample``."""
+        done = [row for row in rows if row["status"] == "done"]
+        if "column" in selector:
+            return [row | {"sample": row[selector["column"]]} for row in done if row.get(selector["column"]) is not None]
+        if "series" not in selector:
+            metric = selector.get("metric", "last_token_accuracy")
+            return [row | {"sample": row["value"]} for row in done if row.get("metric") == metric and "value" in row]
+        low, high = SPANS[selector["span"]]
+        found = []
+        for row in done:
+            name = f"{selector['series']}@T={row['T']}"
+            if name not in self._points:
+                self._points[name] = self.results.series(name)
+            y = self._points[name].get(row["cell"], ([], []))[1]
+            part = y[round(low * len(y)) : round(high * len(y))]
+            if part:
+                found.append(row | {"sample": mean(part)})
+        return found
+
+    def device_hours(self, sweeps: tuple[str, ...], device: str) -> tuple[float, int, int]:
+        """(Hours of the finished cells of ``sweeps`` on ``device``, how many those are, how many are wanted), each once."""
+        expansions = [found for sweep in sweeps if not isinstance(found := self.expansion(sweep), str)]
+        wanted = {planned.id for planned in merge(expansions)}
+        hours = {
+            row["cell"]: row["device_hours"]
+            for sweep in sweeps
+            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep, wanted)
+            if row["status"] == "done" and "device_hours" in row and device.casefold() in row.get("device", "").casefold()
+        }
+        return sum(hours[cell] for cell in sorted(hours)), len(hours), len(wanted)

@@ -1,0 +1,44 @@
+"""``looprepro report``: everything that was collected at a scale as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale
+
+
+def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
+    """Write results/<scale>/report.html: claims, tables, figures, cost, provenance and assumptions in one file."""
+    from looprepro.analysis.claim_samples import Samples
+    from looprepro.analysis.claims import judge
+    from looprepro.analysis.decomposition import decomposition
+    from looprepro.analysis.results import load_results
+    from looprepro.cli.collect import tables_of_scale
+    from looprepro.planning import available_sweeps, expand, load_sweep
+    from looprepro.planning.claims import load_claims
+    from looprepro.report.page import write_page
+
+    wanted = chosen_scale(scale)
+    found = load_results(results, wanted)
+    present = {row["sweep"] for row in found.rows} & set(available_sweeps())
+    expansions = {name: expand(load_sweep(name), wanted) for name in sorted(present)}
+    path = write_page(
+        found,
+        load_sweep("table1").scale(wanted).note,
+        tables_of_scale(results, wanted),
+        judge(load_claims("rotate_the_loop"), found),
+        decomposition(Samples(found)),
+        {name: {planned.id for planned in expansion.cells} for name, expansion in expansions.items()},
+        _assumptions(),
+    )
+    typer.echo(str(path))
+
+
+def _assumptions() -> str:
+    """docs/assumptions.md of the checkout; "" in an installation without docs."""
+    import looprepro
+
+    page = Path(looprepro.__file__).resolve().parents[1] / "docs" / "assumptions.md"
+    return page.read_text(encoding="utf-8") if page.is_file() else ""

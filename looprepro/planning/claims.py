@@ -1,0 +1,142 @@
+"""What a paper claims and how each claim is tested: sweeps/claims/<paper>.yaml, read and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from looprepro.config.cell import Frozen
+from looprepro.files.errors import ConfigError
+from looprepro.files.yaml_files import read_yaml
+from looprepro.planning.catalog import sweeps_folder
+from looprepro.planning.keys import nearest
+
+Selector = dict[str, str]
+"""What a sample is: ``sweep``, ``metric`` (or ``series`` with ``span``, or ``column``), ``T``, ``device``, and axis roles."""
+
+RESERVED = ("sweep", "metric", "series", "span", "column", "T", "device")
+"""Keys of a selector that are not axes."""
+SPANS = {"first quarter": (0.0, 0.25), "last quarter": (0.75, 1.0)}
+"""Parts of a series that a sample may average over, as shares of its points."""
+
+Kind = Literal["greater", "disjoint", "equal", "contrast", "range", "bound", "total", "poisson_tail", "elsewhere"]
+
+
+class Term(Frozen):
+    """One sample of a contrast."""
+
+    weight: float
+    of: Selector
+
+
+class Over(Frozen):
+    """One part for each of several roles, which "{role}" stands for."""
+
+    axis: str
+    roles: tuple[str, ...] = ()
+    """Empty: every role that the sweep's axis has at the scale, but those of ``except``."""
+    without: tuple[str, ...] = Field((), alias="except")
+
+
+class Part(Frozen):
+    """One comparison. Which keys it needs depends on its kind."""
+
+    kind: Kind
+    of: Selector = Field(default_factory=dict)
+    """What all samples of the part share."""
+    a: Selector | None = None
+    b: Selector | None = None
+    terms: tuple[Term, ...] = ()
+    paired: bool = False
+    """The samples belong to the same runs: compared seed by seed."""
+    over: Over | None = None
+    margin: float | None = Field(None, gt=0.0)
+    low: float | None = None
+    high: float | None = None
+    limit: float | None = None
+    scales: tuple[str, ...] = ()
+    """Scales at which the part means anything; empty: all."""
+    sweeps: tuple[str, ...] = ()
+    device: str | None = None
+    mean: float | None = None
+    reaches: int | None = None
+    where: str | None = None
+
+    @field_validator("of", "a", "b", mode="before")
+    @classmethod
+    def _texts(cls, value: object) -> object:
+        return {key: str(role) for key, role in value.items()} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _complete(self) -> Part:
+        needs: dict[str, tuple[str, ...]] = {
+            "greater": ("a", "b"),
+            "disjoint": ("a", "b"),
+            "equal": ("a", "b", "margin"),
+            "contrast": ("terms",),
+            "range": ("of", "low", "high"),
+            "bound": ("of", "limit"),
+            "total": ("sweeps", "low", "high"),
+            "poisson_tail": ("mean", "reaches", "limit"),
+            "elsewhere": ("where",),
+        }
+        absent = [name for name in needs[self.kind] if getattr(self, name) in (None, (), {})]
+        if absent:
+            raise ValueError(f"a part of kind {self.kind} needs {', '.join(absent)}")
+        return self
+
+    @property
+    def weighted(self) -> tuple[tuple[float, Selector], ...]:
+        """The samples with their weights, each a complete selector ("{role}" still in it)."""
+        if self.kind == "contrast":
+            return tuple((term.weight, self.of | term.of) for term in self.terms)
+        if self.kind in ("range", "bound"):
+            return ((1.0, self.of),)
+        if self.kind in ("greater", "disjoint", "equal"):
+            return ((1.0, self.of | (self.a or {})), (-1.0, self.of | (self.b or {})))
+        return ()
+
+
+class Claim(Frozen):
+    """One claim of a paper, in our words."""
+
+    id: str = Field(pattern=r"^[CF][0-9]+[a-z]?$")
+    family: str
+    """Holm's correction is over the claims of one family."""
+    says: str
+    place: str
+    """Line of the paper's plain text."""
+    note: str = ""
+    """What the reader of a verdict must know."""
+    need: int | None = Field(None, ge=1)
+    """How many parts must hold; None: all."""
+    parts: tuple[Part, ...] = Field(min_length=1)
+
+
+class _File(Frozen):
+    claims: tuple[Claim, ...]
+
+
+def load_claims(paper: str, folder: Path | None = None) -> tuple[Claim, ...]:
+    """The claims of ``paper`` in their order. :class:`ConfigError` with file and line where one is wrong."""
+    folder = folder or sweeps_folder() / "claims"
+    path = folder / f"{paper}.yaml"
+    if not path.is_file():
+        known = sorted(file.stem for file in folder.glob("*.yaml"))
+        raise ConfigError(
+            f"no claims of the paper '{paper}'", f"Did you mean '{nearest(paper, known)}'?" if known else f"Add {path}"
+        )
+    document = read_yaml(path)
+    try:
+        claims = TypeAdapter(_File).validate_python(document.value).claims
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = f"{path}:{document.line(problem['loc'])}"
+        raise ConfigError(f"{where}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "Correct that line") from error
+    ids = [claim.id for claim in claims]
+    repeated = sorted({id for id in ids if ids.count(id) > 1})
+    if repeated:
+        raise ConfigError(f"{path}: the claim {repeated[0]} is there twice", "Give every claim its own id")
+    return claims

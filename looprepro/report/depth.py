@@ -1,0 +1,75 @@
+"""A metric over the budget T: one panel per task, one line per method, the trained budget marked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from looprepro.analysis.results import Results
+from looprepro.analysis.samples import distinct, method_of, of_sweep
+from looprepro.analysis.statistics import summarise
+from looprepro.files.errors import StoreError
+from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save, words
+
+
+def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None, metric: str) -> list[Path]:
+    """Mean ± SE over distinct seeds at every budget of the same checkpoints; nothing is retrained."""
+    rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") == metric and row["status"] == "done"]
+    if not rows:
+        raise StoreError(
+            f"{sweep} at scale {results.scale} has no number of {metric} over T",
+            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
+        )
+    tasks = sorted({row.get("task_group", "") for row in rows})
+    budgets = sorted({row["T"] for row in rows})
+    roles = {row["T"]: row.get("role_T", "") for row in rows}
+    methods = sorted({method_of(row) for row in rows})
+    colours = method_colours(methods)
+    figure, axes = new_figure(len(tasks), width=3.9, height=3.4, legend=1.9)
+    handles: dict[str, Any] = {}
+    drawn: list[dict[str, Any]] = []
+    counts: set[int] = set()
+    for axis, task in zip(axes, tasks, strict=True):
+        mine = [row for row in rows if row.get("task_group", "") == task]
+        trained = {row["T_max"] for row in mine if "T_max" in row}
+        for budget in trained:
+            axis.axvline(budget, color=GREY, linestyle=":", linewidth=0.8)
+            axis.text(budget, 1.0, " trained up to here", transform=axis.get_xaxis_transform(), va="bottom", size=7, color=GREY)
+        step = (budgets[-1] - budgets[0]) / max(1, 60 * len(methods) / 5)
+        for index, method in enumerate(methods):
+            samples = [
+                (T, summarise([row["value"] for row in distinct([r for r in mine if r["T"] == T and method_of(r) == method])]))
+                for T in budgets
+            ]
+            samples = [(T, summary) for T, summary in samples if summary.mean is not None]
+            if not samples:
+                continue
+            # Methods stand a little beside each other so that their error bars do not hide each other.
+            shift = step * (index - (len(methods) - 1) / 2)
+            handles.setdefault(
+                method.label,
+                axis.errorbar(
+                    [T + shift for T, _ in samples],
+                    [summary.mean or 0.0 for _, summary in samples],
+                    yerr=[summary.se or 0.0 for _, summary in samples],
+                    color=colours[method],
+                    linestyle="--" if method.family == "diagonal" else "-",
+                    marker=MARKERS[index % len(MARKERS)],
+                    markersize=4,
+                    capsize=2,
+                    elinewidth=0.9,
+                ),
+            )
+            counts |= {summary.n for _, summary in samples}
+            about = {"task": task, "method": method.label, "metric": metric}
+            drawn += [about | {"T": T, "role_T": roles[T], "mean": s.mean, "se": s.se, "n": s.n} for T, s in samples]
+        axis.set_xticks(budgets, [f"{T}\n{roles[T].replace('T_max', '$T_{max}$')}" if roles[T] else str(T) for T in budgets])
+        axis.set(xlabel="recurrent steps T at evaluation", ylabel=words(metric))
+        axis.set_title(task, pad=14)
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+    figure.legend(list(handles.values()), list(handles), loc="outside right center")
+    n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
+    error = ", mean ± standard error" if max(counts) > 1 else ""
+    figure.suptitle(f"{words(metric).capitalize()} over T{error}\n{sweep}, scale {results.scale}, {n} seeds")
+    return save(figure, folder, stem, drawn)

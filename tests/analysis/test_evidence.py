@@ -1,0 +1,55 @@
+"""Evidence agrees with SciPy, and a bootstrap over few seeds never claims more than their signs can say."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+from looprepro.analysis.evidence import independent, paired
+
+A = dict(enumerate([0.71, 0.74, 0.69, 0.78, 0.73]))
+B = dict(enumerate([0.61, 0.70, 0.59, 0.72]))
+
+
+def test_two_samples_are_welchs_test_and_interval_of_scipy() -> None:
+    found = independent([A, B], [1.0, -1.0])
+    assert found is not None
+    theirs = stats.ttest_ind(list(A.values()), list(B.values()), equal_var=False)
+    assert found.interval == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert 2 * found.p_above(0.0) == pytest.approx(theirs.pvalue)
+    assert found.p_above(0.0) + found.p_below(0.0) == pytest.approx(1.0)
+
+
+def test_one_sample_is_students_test_of_scipy() -> None:
+    found = independent([A], [1.0])
+    assert found is not None
+    assert found.p_above(0.7) == pytest.approx(stats.ttest_1samp(list(A.values()), 0.7, alternative="greater").pvalue)
+
+
+def test_the_weighted_sum_has_the_variance_of_independent_means() -> None:
+    found = independent([A, B, A], [1.0, -2.0, 0.5])
+    assert found is not None
+    sem_a, sem_b = (float(stats.sem(list(sample.values()))) for sample in (A, B))
+    assert found.error**2 == pytest.approx(sem_a**2 + 4 * sem_b**2 + sem_a**2 / 4)
+    assert found.effect == pytest.approx(1.5 * 0.73 - 2 * 0.655)
+
+
+def test_one_seed_or_no_spread_is_no_evidence() -> None:
+    assert independent([A, {0: 0.5}], [1.0, -1.0]) is None
+    assert independent([{0: 0.5, 1: 0.5}], [1.0]) is None
+    assert paired([A, {7: 0.1}], [1.0, -1.0]) is None
+
+
+def test_pairs_use_common_seeds_only() -> None:
+    found = paired([A, B], [1.0, -1.0])
+    assert found is not None
+    assert found.n == 4
+    assert found.effect == pytest.approx((0.10 + 0.04 + 0.10 + 0.06) / 4)
+
+
+@pytest.mark.parametrize("n", [2, 4, 6])
+def test_n_equal_signs_have_a_p_value_of_a_half_to_the_n(n: int) -> None:
+    found = paired([{seed: 1.0 + 0.01 * seed for seed in range(n)}], [1.0])
+    assert found is not None
+    assert found.p_above(0.0) == 0.5**n
+    assert found.p_below(0.0) == 1.0

@@ -1,0 +1,63 @@
+"""docs/own-operator.md, word for word: its class and its row go through sweep, collect, table and spectrum."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "own-operator.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert len(found) == 1
+    return found[0]
+
+
+def write_example(folder: Path) -> None:
+    (folder / "twist.py").write_text(block("python"), encoding="utf-8")
+    sweep = (ROOT / "sweeps" / "table1.yaml").read_text(encoding="utf-8")
+    sweep = sweep.replace("name: table1", "name: twist_table")
+    first = "    - {role: diagonal, set: {model.injection.method: diagonal}}\n"
+    assert first in sweep
+    sweep = sweep.replace(first, first + block("yaml"))
+    short = sweep.replace("method: [diagonal, G=1, G=2, G=4, d/2]", "method: [diagonal, twist]\n      group: [A5]")
+    assert short != sweep
+    (folder / "twist_table.yaml").write_text(short.replace("steps: 60", "steps: 4"), encoding="utf-8")
+
+
+def looprepro(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "looprepro.cli.main", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_example_of_the_page_goes_all_the_way(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    for line in block("sh").strip().splitlines():
+        done = looprepro(tmp_path, *line.split()[1:])
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        if "table" in line.split()[1]:
+            assert re.search(r"twist +0\.\d{3} ± ", done.stdout), done.stdout
+    with open(tmp_path / "results/smoke/figures/spectrum-twist_table.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] == "Twist"]
+    moduli = [abs(complex(float(row["re"]), float(row["im"]))) for row in rows]
+    assert len(rows) == 16
+    assert max(moduli) == pytest.approx(min(moduli)), "one rate: one circle"
+
+
+def test_an_edit_of_the_file_is_another_cell(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    before = looprepro(tmp_path, "plan", "twist_table.yaml", "--scale", "smoke", "--only", "method=twist", "--json").stdout
+    (tmp_path / "twist.py").write_text(block("python") + "\n# another rate\n", encoding="utf-8")
+    after = looprepro(tmp_path, "plan", "twist_table.yaml", "--scale", "smoke", "--only", "method=twist", "--json").stdout
+    names = [set(re.findall(r'"(a5-[^"]+)"', text)) for text in (before, after)]
+    assert names[0]
+    assert not names[0] & names[1]
