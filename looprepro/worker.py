@@ -32,8 +32,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from looprepro.files.errors import ConfigError, IdentityCollision, LoopreproError, StoreError
 from looprepro.files.json_files import read_json
 from looprepro.store import Attempt, Store, Superseded
+from looprepro.store.owner import Owner, current_owner
 from looprepro.store.provenance import Provenance, provenance
-from looprepro.store.status import CellReading
+from looprepro.store.status import AttemptReading, CellReading
+from looprepro.store.submissions import is_called_off
 
 if TYPE_CHECKING:
     from looprepro.config.cell import Evaluation
@@ -89,6 +91,8 @@ class Manifest:
     beat_seconds: float = 1.0
     runner: str | None = None
     """Tests only: ``module:function`` in place of training."""
+    submission: Path | None = None
+    """In a batch system's job: where it is written that a cell was cancelled. A cell given up is then ended as failed."""
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Manifest:
@@ -112,6 +116,7 @@ class Manifest:
                 int(document.get("tries", 3)),
                 float(document.get("beat_seconds", 1.0)),
                 document.get("runner"),
+                Path(document["submission"]) if document.get("submission") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"not a manifest: {type(error).__name__}: {error}") from error
@@ -164,7 +169,11 @@ class Worker:
         return INTERRUPTED if self.stop() else self.exit_code
 
     def _attend(self, task: Task) -> Verdict:
+        if self._called_off(task):
+            return "finished"
         verdict = self.judge(task)
+        if verdict == "lost" and self.manifest.submission is not None:
+            return self._give_up(task)
         if verdict != "open":
             return verdict
         try:
@@ -172,7 +181,7 @@ class Worker:
             self.store.register(task.id, task.config)
             attempt = self.store.claim(
                 task.id,
-                needed=lambda: self.judge(task, owned_by_nobody=True) == "open",
+                needed=lambda: self.judge(task, owned_by_nobody=True) == "open" and not self._called_off(task),
                 contents=self._contents(task),
                 beat_seconds=self.manifest.beat_seconds,
             )
@@ -198,11 +207,29 @@ class Worker:
         highest = reading.highest
         if highest is None:
             return "open"
-        if highest.status == "running" and not owned_by_nobody:
+        if highest.status == "running" and not owned_by_nobody and not _is_earlier_start(highest):
             return "held"
         if highest.status == "failed" and highest.number > task.after:
             return "failed"
         return "lost" if reading.fruitless(task.after) >= self.manifest.tries else "open"
+
+    def _called_off(self, task: Task) -> bool:
+        return self.manifest.submission is not None and is_called_off(self.manifest.submission, task.id)
+
+    def _give_up(self, task: Task) -> Verdict:
+        """End a cell as failed whose attempts were lost too often: claimed once more, only to say so."""
+        attempt = self.store.claim(
+            task.id,
+            needed=lambda: self.judge(task, owned_by_nobody=True) == "lost",
+            contents=self._contents(task),
+        )
+        if attempt is None:
+            return "held"
+        earlier = self.store.reading(task.id).attempts[:-1]
+        step = max(one.step for one in earlier)
+        cause = f"{self.manifest.tries} attempts in a row without progress, at step {step}: {earlier[-1].cause}"
+        attempt.end("failed", cause, step)
+        return "failed"
 
     def _missing(self, task: Task, reading: CellReading) -> list[tuple[str, Mapping[str, Any]]]:
         return [(name, wanted) for name, wanted in task.evaluations if name not in reading.evaluations]
@@ -382,6 +409,12 @@ def _output_into(path: Path) -> Iterator[None]:
 @contextmanager
 def _nothing() -> Iterator[None]:
     yield
+
+
+def _is_earlier_start(highest: AttemptReading) -> bool:
+    """An attempt of this very job before it was requeued: on another node it looks alive until it has been silent long."""
+    owner = Owner.from_document(highest.owner)
+    return owner is not None and owner.is_earlier_start_of(current_owner())
 
 
 def _raiser(error: ImportError) -> RunCell:

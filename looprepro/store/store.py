@@ -132,7 +132,12 @@ class Store:
     ) -> Attempt | None:
         """Hold a cell. None where a live process holds it, another claimer was faster, or ``needed()`` is false by then."""
         return claim(
-            self.layout, cell_id, needed=needed, contents=contents or {}, beat_seconds=beat_seconds, clock=self._file_system_now
+            self.layout,
+            cell_id,
+            needed=needed,
+            contents=contents or {},
+            beat_seconds=beat_seconds,
+            clock=self._file_system_now,
         )
 
     def record_request(self, request: Mapping[str, Any]) -> Path:
