@@ -235,3 +235,9 @@ def make_sweep(cluster: Cluster, tmp_path: Path) -> Callable[..., Sweep]:
         return Sweep(cluster, tmp_path, cells, steps, step_seconds, **profile)
 
     return make
+
+
+@pytest.fixture
+def make_sweep_on() -> type[Sweep]:
+    """``make_sweep_on(cluster, folder, cells, steps, step_seconds, **profile)``: the same on a cluster of one's own."""
+    return Sweep
