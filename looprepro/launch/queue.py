@@ -13,7 +13,7 @@ from looprepro.launch.queue_status import YOUNG_SECONDS, TaskView, ended_words, 
 from looprepro.launch.scheduler import Scheduler
 from looprepro.launch.scheduler_answers import Snapshot
 from looprepro.store import Store
-from looprepro.store.owner import is_dead
+from looprepro.store.owner import Owner, is_dead
 from looprepro.store.status import CellReading
 from looprepro.store.submissions import Submission, Submissions, record_death
 
@@ -51,9 +51,12 @@ class Queue:
             for cell, (index, after) in submission.places.items():
                 self.places[cell] = Place(submission, index, after)
 
-    def look(self, cells: Iterable[str] | None = None) -> None:
-        """Ask the scheduler once, where there is anything to ask. :class:`SchedulerUnreachable` where it does not answer."""
-        asked = [one for one in self.open if one.refused is None]
+    def look(self, cells: Iterable[str] | None = None, *, thorough: bool = False) -> None:
+        """Ask the scheduler once, where there is anything to ask. :class:`SchedulerUnreachable` where it does not answer.
+
+        ``thorough``: also about submissions whose cells all have a result (it may lack evaluations).
+        """
+        asked = [one for one in self.open if one.refused is None and (thorough or not self._has_all_results(one))]
         if cells is not None:
             names = {self.places[cell].submission.name for cell in cells if cell in self.places}
             asked = [one for one in asked if one.name in names]
@@ -65,6 +68,10 @@ class Queue:
         if snapshot is not self.snapshot:
             self.earlier, self.snapshot = self.snapshot, snapshot
             self._views = {}
+
+    def _has_all_results(self, submission: Submission) -> bool:
+        cells = f"{self.store.root}/cells"
+        return all(os.path.exists(f"{cells}/{cell}/result.json") for cell in submission.places)
 
     def view(self, submission: Submission, index: int) -> TaskView:
         """One task as the last looks show it."""
@@ -89,28 +96,30 @@ class Queue:
             for place in found
         )
 
-    def holder(self, reading: CellReading) -> str:
-        """Why the cell must not be submitted now; empty where it may be."""
-        highest = reading.highest
+    def holder(self, reading: CellReading) -> tuple[str, int]:
+        """(why the cell must not be submitted now, empty where it may be; the number of the reservation this is judged by).
+
+        Who goes on from an empty answer reserves the next number: another command that did so in between has it already.
+        """
         number, launch, owner = self.submissions.reservation(reading.id)
+        return self._holder(reading, number, launch, owner), number
+
+    def _holder(self, reading: CellReading, number: int, launch: str, owner: Owner | None) -> str:
+        highest = reading.highest
         if number:
-            mine = [one for one in self.open if one.name.startswith(f"{launch}-") and reading.id in one.places]
-            if mine:
-                why = self._held_by(reading, mine[0])
+            mine = self._of_launch(launch, reading.id)
+            if mine is not None:
+                why = self._held_by(reading, mine)
                 if why:
                     return why
-            elif (
-                owner is not None
-                and not is_dead(owner, self._age(reading.id, number))
-                and not self._is_over(launch, reading.id)
-            ):
-                return f"process {owner.pid} on {owner.host} is submitting it"
+            elif owner is not None and not is_dead(owner, self._age(reading.id, number)):
+                return f"being submitted by process {owner.pid} on {owner.host}"
         if highest is not None and highest.status == "running" and not self._is_known_over(reading):
             return f"running on {highest.owner.get('host', 'another machine')}"
         return ""
 
     def _held_by(self, reading: CellReading, submission: Submission) -> str:
-        if submission.refused is not None or reading.id in submission.cancelled:
+        if submission.refused is not None or reading.id in submission.cancelled or submission.over:
             return ""
         index, after = submission.places[reading.id]
         highest = reading.highest
@@ -119,13 +128,15 @@ class Queue:
         view = self.view(submission, index)
         return "" if view.kind == "over" else f"{view.kind} as {submission.name}"
 
-    def _is_over(self, launch: str, cell: str) -> bool:
-        """Whether a submission of ``launch`` that holds ``cell`` is over."""
+    def _of_launch(self, launch: str, cell: str) -> Submission | None:
+        """The submission that a reservation led to; looked up now, for it may be younger than our list of them."""
         try:
             names = [name for name in os.listdir(self.submissions.folder) if name.startswith(f"{launch}-")]
         except FileNotFoundError:
-            return False
-        return any(cell in self.submissions.read(name).places for name in names)
+            return None
+        known = {one.name: one for one in self.open}
+        found = (known.get(name) or self.submissions.read(name) for name in names)
+        return next((one for one in found if cell in one.places), None)
 
     def _age(self, cell: str, number: int) -> float:
         path = self.store.layout.cell(cell) / "queue" / f"{number:04d}.json"

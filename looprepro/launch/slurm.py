@@ -110,10 +110,10 @@ class SlurmExecutor:
         queue = Queue(store, scheduler, now=self.now)
         queue.settle(self._messages.append)
         ids = [item.id for item in work]
-        queue.look(ids)
+        queue.look(ids, thorough=True)
         if queue.unclear(ids):
             self.sleep(self.profile.poll_seconds)
-            queue.look(ids)
+            queue.look(ids, thorough=True)
         queue.drop_doubles(self._messages.append)
         queue.close()
         todo = self._choose(store, queue, work)
@@ -125,7 +125,7 @@ class SlurmExecutor:
             self.sleep(self.profile.poll_seconds)
             queue.refresh()
             try:
-                queue.look(ids)
+                queue.look(ids, thorough=True)
             except SchedulerUnreachable as error:
                 self._say_once(str(error))
             progress = self._progress(store, queue, work)
@@ -134,22 +134,23 @@ class SlurmExecutor:
         complete = len(progress.complete) == len(progress.presence)
         yield replace(progress, finished=True, exit_code=code or (0 if complete else 1))
 
-    def _choose(self, store: Store, queue: Queue, work: Sequence[Work]) -> list[Work]:
-        """Cells that are missing, that nobody holds, and for which trying again makes sense."""
+    def _choose(self, store: Store, queue: Queue, work: Sequence[Work]) -> list[tuple[Work, int]]:
+        """Cells that are missing, that nobody holds, and for which trying again makes sense; each with its last reservation."""
         complete = Watch(store, work).look().complete
-        todo, held, hopeless = [], Counter[str](), 0
+        todo: list[tuple[Work, int]] = []
+        held, hopeless = Counter[str](), 0
         for item in work:
             if item.id in complete:
                 continue
             reading = store.reading(item.id)
-            why = queue.holder(reading)
+            why, number = queue.holder(reading)
             if why:
                 held[why] += 1
             elif not self.retry_failed and is_hopeless(reading):
                 hopeless += 1
             else:
                 queue.bury(reading)
-                todo.append(item)
+                todo.append((item, number))
         self._messages += [f"{count} cells are {why}" for why, count in held.most_common(5)]
         if hopeless:
             self._messages.append(
@@ -157,19 +158,17 @@ class SlurmExecutor:
             )
         return todo
 
-    def _submit(self, queue: Queue, scheduler: Scheduler, todo: Sequence[Work]) -> int:
+    def _submit(self, queue: Queue, scheduler: Scheduler, todo: Sequence[tuple[Work, int]]) -> int:
         """Reserve, write, sbatch; 0, or 1 where some of it was refused."""
         if not todo:
             return 0
         submissions = queue.submissions
         launch = submissions.new_launch()
-        mine = []
-        for item in todo:
-            number, _, _ = submissions.reservation(item.id)
-            if submissions.reserve(item.id, number + 1, launch):
-                mine.append(item)
+        mine = [item for item, number in todo if submissions.reserve(item.id, number + 1, launch)]
         if len(mine) < len(todo):
             self._messages.append(f"{len(todo) - len(mine)} cells were just submitted by another command")
+        if not mine:
+            return 0
         source = read_source()
         submissions.keep_source(source.short, source.write)
         after = queue.store.highest_attempts(item.id for item in mine)

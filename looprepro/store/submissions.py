@@ -64,6 +64,8 @@ class Submission:
     """Why there is no job; None where there is one, or may be."""
     cancelled: frozenset[str] = field(default_factory=frozenset)
     """Cells that are not wanted of it any more."""
+    over: bool = False
+    """The scheduler has nothing left of it."""
 
     @property
     def name(self) -> str:
@@ -130,6 +132,7 @@ class Submissions:
                 int(submitted["job"]) if submitted else None,
                 str(refused["why"]) if refused else None,
                 _cancelled(path),
+                (path / "over.json").exists(),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{path} is no submission: {error}", "Move the folder away") from error

@@ -87,13 +87,8 @@ class Faults:
     def _on_a_task(self, *command: str) -> bool:
         tasks = self.tasks()
         if tasks:
-            subprocess.run(
-                [*command, self.random.choice(tasks)],
-                env=self.cluster.environment,
-                capture_output=True,
-                timeout=30,
-                check=False,
-            )
+            words = ["timeout", "10", *command, self.random.choice(tasks)]  # a node that is down keeps scancel waiting
+            subprocess.run(words, env=self.cluster.environment, capture_output=True, timeout=30, check=False)
         return bool(tasks)
 
 
