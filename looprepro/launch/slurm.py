@@ -57,12 +57,18 @@ def arrays_of(work: Sequence[Work], profile: Profile) -> list[Array]:
 def planned_scripts(store: Store, work: Sequence[Work], profile: Profile) -> list[str]:
     """The exact batch scripts that ``work`` would be submitted with. Writes nothing, asks no scheduler."""
     submissions = Submissions(store)
-    source = read_source()
+    source = read_source(_operators(work))
     launch = new_launch(submissions.prefix or "looprepro-00000000-")
     return [
         _script(submissions, profile, source, f"{launch}-{number}", array)
         for number, array in enumerate(arrays_of(work, profile))
     ]
+
+
+def _operators(work: Sequence[Work]) -> set[str]:
+    """Users' own operators among the cells."""
+    methods = {str(item.config.get("model", {}).get("injection", {}).get("method", "")) for item in work}
+    return {method for method in methods if ":" in method}
 
 
 def _script(submissions: Submissions, profile: Profile, source: Source, name: str, array: Array) -> str:
@@ -169,7 +175,7 @@ class SlurmExecutor:
             self._messages.append(f"{len(todo) - len(mine)} cells were just submitted by another command")
         if not mine:
             return 0
-        source = read_source()
+        source = read_source(_operators(mine))
         submissions.keep_source(source.short, source.write)
         after = queue.store.highest_attempts(item.id for item in mine)
         arrays = [(f"{launch}-{number}", array) for number, array in enumerate(arrays_of(mine, self.profile))]

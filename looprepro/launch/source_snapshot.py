@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import looprepro
 from looprepro.files.atomic import write_bytes
 from looprepro.files.json_files import canonical_json, pretty_json
+from looprepro.planning.operators import operator_files
 from looprepro.store.provenance import SOURCE_FILE, WATCHED, source_state
 
 _PASSED_OVER = ("__pycache__",)
@@ -49,13 +51,18 @@ class Source:
             os.chmod(folder / path, 0o444 & ~_umask())
 
 
-def read_source() -> Source:
-    """The source of this process: the package, and beside it in a checkout sweeps, pyproject.toml and constraints.txt."""
+def read_source(operators: Iterable[str] = ()) -> Source:
+    """The source of this process: the package, and beside it in a checkout sweeps, pyproject.toml and constraints.txt.
+
+    ``operators``: users' own ("package.module:Class"), whose modules are copied as well.
+    """
     project = Path(looprepro.__file__).resolve().parent.parent
     checkout = (project / "pyproject.toml").is_file()
     files: dict[str, bytes] = {}
     for name in WATCHED if checkout else ("looprepro",):
         _read_into(files, project, project / name)
+    for operator in sorted(set(operators)):
+        files |= {path: file.read_bytes() for path, file in operator_files(operator).items()}
     state, diff = source_state(project)
     return Source(files, state, diff)
 
