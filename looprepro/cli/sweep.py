@@ -50,7 +50,7 @@ MaxHours = Annotated[
     typer.Option("--max-hours", min=0, help="Start nothing if it is estimated to take more device hours.", show_default=False),
 ]
 RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="slurm: also cells whose failure the same command meets again.")
+    bool, typer.Option("--retry-failed", help="slurm: also cells whose failure comes again (others always are).")
 ]
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu or cuda instead of the scale's; recorded in every row.", show_default=False)
@@ -90,7 +90,7 @@ def sweep(
             print_plan(expansions, made)
             _print_scripts(where, made, Store(runs), device)
         return
-    _refuse_above(max_hours, made)
+    where = _limited(where, max_hours, made)
     code = run_plan(expansions, made, Store(runs), where, device=device, as_json=as_json)
     if code:
         raise typer.Exit(code)
@@ -155,16 +155,21 @@ def _on_device(work: list[Work], device: str | None) -> list[Work]:
     ]
 
 
-def _refuse_above(max_hours: float | None, made: Plan) -> None:
+def _limited(where: Executor, max_hours: float | None, made: Plan) -> Executor:
+    """``where`` under the limit; :class:`ConfigError` where the plan is above it (of a cluster: what is not queued yet)."""
     from looprepro.files.errors import ConfigError
+    from looprepro.launch.slurm import SlurmExecutor
 
     if max_hours is None or not made.to_run:
-        return
+        return where
+    if isinstance(where, SlurmExecutor):
+        return replace(where, max_hours=max_hours, hours={item.cell.id: item.hours for item in made.items})
     if made.device_hours is None or made.device_hours > max_hours:
         raise ConfigError(
             f"this would take about {device_hours(made.device_hours)} device hours, more than --max-hours {max_hours:g}",
             "Narrow it with --only or --seeds, or raise the limit",
         )
+    return where
 
 
 def _print_scripts(where: Executor, made: Plan, store: Store, device: str | None) -> None:
@@ -193,7 +198,7 @@ def _executor(
         if profile is None:
             raise ConfigError("no cluster profile named", f"Give --profile with one of {', '.join(available_profiles())}")
         return SlurmExecutor(load_profile(profile), wait=wait, retry_failed=retry_failed)
-    for option, given in (("--profile", profile), ("--wait", wait), ("--retry-failed", retry_failed)):
+    for option, given in (("--profile", profile), ("--wait", wait)):
         if given:
             raise ConfigError(
                 f"{option} belongs to --executor slurm", f"Leave it out for {name}, which retries and waits anyway"

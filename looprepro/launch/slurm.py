@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from looprepro.files.errors import SchedulerUnreachable
+from looprepro.files.errors import ConfigError, SchedulerUnreachable
 from looprepro.launch.arrays import split_into_arrays
 from looprepro.launch.base import Progress, Watch, Work, manifest_of
 from looprepro.launch.batch_script import batch_script, check_path
@@ -90,6 +90,10 @@ class SlurmExecutor:
     wait: bool = False
     retry_failed: bool = False
     """Submit cells again whose failure the same command would meet again (configuration, import, too little memory)."""
+    max_hours: float | None = None
+    """Submit nothing where the cells that would be submitted now are estimated to take more device hours."""
+    hours: Mapping[str, float | None] = field(default_factory=dict)
+    """Estimated device hours by cell."""
     tries: int = 3
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Added to the manifests (tests)."""
@@ -123,6 +127,7 @@ class SlurmExecutor:
         queue.drop_doubles(self._messages.append)
         queue.close()
         todo = self._choose(store, queue, work)
+        self._refuse_above_limit([item.id for item, _ in todo])
         code = self._submit(queue, scheduler, todo)
         queue.refresh()
         progress = self._progress(store, queue, work)
@@ -139,6 +144,16 @@ class SlurmExecutor:
             queue.close()
         complete = len(progress.complete) == len(progress.presence)
         yield replace(progress, finished=True, exit_code=code or (0 if complete else 1))
+
+    def _refuse_above_limit(self, todo: Sequence[str]) -> None:
+        hours = [self.hours.get(cell) for cell in todo]
+        total = None if None in hours else sum(one for one in hours if one is not None)
+        if self.max_hours is not None and todo and (total is None or total > self.max_hours):
+            said = "an unknown number of" if total is None else f"about {total:.3g}"
+            raise ConfigError(
+                f"submitting {len(todo)} cells would take {said} device hours, more than --max-hours {self.max_hours:g}",
+                "Nothing is submitted: narrow it with --only or --seeds, or raise the limit",
+            )
 
     def _choose(self, store: Store, queue: Queue, work: Sequence[Work]) -> list[tuple[Work, int]]:
         """Cells that are missing, that nobody holds, and for which trying again makes sense; each with its last reservation."""
@@ -169,6 +184,8 @@ class SlurmExecutor:
         if not todo:
             return 0
         submissions = queue.submissions
+        for item, _ in todo:
+            queue.store.register(item.id, item.config)
         launch = submissions.new_launch()
         mine = [item for item, number in todo if submissions.reserve(item.id, number + 1, launch)]
         if len(mine) < len(todo):

@@ -57,7 +57,14 @@ def test_a_sweep_above_max_hours_is_refused_before_anything_is_submitted(command
     assert done.returncode == 2
     assert "more than --max-hours" in done.stderr
     assert fake_cluster.calls() == []
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/cells/*"))
+
+
+def test_max_hours_counts_only_what_would_be_submitted_now(command: Any, fake_cluster) -> None:
+    assert command("sweep", *CELLS, *SLURM).returncode == 1
+    again = command("sweep", *CELLS, *SLURM, "--max-hours", "1e-9")
+    assert again.returncode == 1, again.stderr
+    assert "5 queued" in again.stderr
 
 
 @pytest.mark.parametrize(
