@@ -34,6 +34,7 @@ from looprepro.files.json_files import read_json
 from looprepro.store import Attempt, Store, Superseded
 from looprepro.store.provenance import Provenance, provenance
 from looprepro.store.status import CellReading
+from looprepro.store.submissions import is_called_off
 
 if TYPE_CHECKING:
     from looprepro.config.cell import Evaluation
@@ -89,6 +90,8 @@ class Manifest:
     beat_seconds: float = 1.0
     runner: str | None = None
     """Tests only: ``module:function`` in place of training."""
+    submission: Path | None = None
+    """In a batch system's job: where it is written that a cell was cancelled. A cell given up is then ended as failed."""
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Manifest:
@@ -112,6 +115,7 @@ class Manifest:
                 int(document.get("tries", 3)),
                 float(document.get("beat_seconds", 1.0)),
                 document.get("runner"),
+                Path(document["submission"]) if document.get("submission") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"not a manifest: {type(error).__name__}: {error}") from error
@@ -164,7 +168,11 @@ class Worker:
         return INTERRUPTED if self.stop() else self.exit_code
 
     def _attend(self, task: Task) -> Verdict:
+        if self._called_off(task):
+            return "finished"
         verdict = self.judge(task)
+        if verdict == "lost" and self.manifest.submission is not None:
+            return self._give_up(task)
         if verdict != "open":
             return verdict
         try:
@@ -172,7 +180,7 @@ class Worker:
             self.store.register(task.id, task.config)
             attempt = self.store.claim(
                 task.id,
-                needed=lambda: self.judge(task, owned_by_nobody=True) == "open",
+                needed=lambda: self.judge(task, owned_by_nobody=True) == "open" and not self._called_off(task),
                 contents=self._contents(task),
                 beat_seconds=self.manifest.beat_seconds,
             )
@@ -203,6 +211,24 @@ class Worker:
         if highest.status == "failed" and highest.number > task.after:
             return "failed"
         return "lost" if reading.fruitless(task.after) >= self.manifest.tries else "open"
+
+    def _called_off(self, task: Task) -> bool:
+        return self.manifest.submission is not None and is_called_off(self.manifest.submission, task.id)
+
+    def _give_up(self, task: Task) -> Verdict:
+        """End a cell as failed whose attempts were lost too often: claimed once more, only to say so."""
+        attempt = self.store.claim(
+            task.id,
+            needed=lambda: self.judge(task, owned_by_nobody=True) == "lost",
+            contents=self._contents(task),
+        )
+        if attempt is None:
+            return "held"
+        earlier = self.store.reading(task.id).attempts[:-1]
+        step = max(one.step for one in earlier)
+        cause = f"{self.manifest.tries} attempts in a row without progress, at step {step}: {earlier[-1].cause}"
+        attempt.end("failed", cause, step)
+        return "failed"
 
     def _missing(self, task: Task, reading: CellReading) -> list[tuple[str, Mapping[str, Any]]]:
         return [(name, wanted) for name, wanted in task.evaluations if name not in reading.evaluations]

@@ -12,7 +12,22 @@ from typing import Annotated
 
 import typer
 
-from looprepro.cli import claims, collect, gc, geometry, listing, plan, plot, report, status, sweep, table, train
+from looprepro.cli import (
+    cancel,
+    claims,
+    collect,
+    gc,
+    geometry,
+    listing,
+    logs,
+    plan,
+    plot,
+    report,
+    status,
+    sweep,
+    table,
+    train,
+)
 from looprepro.cli.options import say
 from looprepro.files.errors import LoopreproError
 
@@ -50,6 +65,8 @@ app.command("list", rich_help_panel=LOOK)(listing.list_sweeps)
 app.command("plan", rich_help_panel=RUN)(plan.plan)
 app.command("sweep", rich_help_panel=RUN)(sweep.sweep)
 app.command("train", rich_help_panel=RUN)(train.train)
+app.command("cancel", rich_help_panel=RUN)(cancel.cancel)
+app.command("logs", rich_help_panel=LOOK)(logs.logs)
 app.command("status", rich_help_panel=LOOK)(status.status)
 app.command("collect", rich_help_panel=LOOK)(collect.collect)
 app.command("table", rich_help_panel=LOOK)(table.table)

@@ -1,18 +1,48 @@
-"""What is there of the wanted cells: the store first, then archived rows of cells whose folder is gone."""
+"""What is known of the wanted cells: the store first, then the scheduler, then archived rows of cells whose folder is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from looprepro.config.presence import Presence
 from looprepro.store import Store
 
+if TYPE_CHECKING:
+    from looprepro.launch.queue import Queue
+
 
 def presence(store: Store, results: Path, scale: str, ids: Iterable[str]) -> dict[str, Presence]:
-    """Cell id -> what is known of it. Writes nothing; reads the parquet file only where a cell has no folder."""
+    """Cell id -> what its files say. Writes nothing; reads the parquet file only where a cell has no folder."""
     wanted = list(ids)
-    known = store.presence(wanted)
+    return _with_archive(store, results, scale, wanted, store.presence(wanted))
+
+
+def presence_with_queue(store: Store, results: Path, scale: str, ids: Iterable[str], queue: Queue) -> dict[str, Presence]:
+    """The same, and the last look of ``queue`` for cells that were submitted."""
+    wanted = list(ids)
+    known = {reading.id: queue.presence(reading) for reading in store.readings(wanted)}
+    return _with_archive(store, results, scale, wanted, known)
+
+
+def open_queue(store: Store, say: Callable[[str], None]) -> Queue | None:
+    """The store's submissions and a scheduler to ask; None where nothing is submitted."""
+    from looprepro.launch.queue import Queue
+    from looprepro.launch.scheduler import Scheduler
+    from looprepro.store.submissions import Submissions
+
+    submissions = Submissions(store)
+    prefix = submissions.prefix
+    open_ = submissions.open() if prefix else []
+    if prefix is None or not open_:
+        return None
+    return Queue(store, Scheduler(prefix, interval=max(one.poll_seconds for one in open_), say=say))
+
+
+def _with_archive(
+    store: Store, results: Path, scale: str, wanted: list[str], known: dict[str, Presence]
+) -> dict[str, Presence]:
     absent = set(wanted) - store.existing(wanted)
     if absent and (results / scale / "results.parquet").exists():
         from looprepro.analysis.archive import archived_presence

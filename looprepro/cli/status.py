@@ -1,10 +1,12 @@
-"""``looprepro status``: cells by status, time spent, what is missing. Reads files; never writes, never asks twice."""
+"""``looprepro status``: cells by status, time spent, what is missing. Reads files, asks the scheduler once; never writes."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,14 +22,20 @@ from looprepro.cli.options import (
     Targets,
     device_hours,
     expansions_of,
+    say,
 )
 
 if TYPE_CHECKING:
     from looprepro.config.presence import Presence
+    from looprepro.launch.queue import Queue
     from looprepro.planning import Expansion
+    from looprepro.store import Store
 
 NAMED = 20
 """Cells named one by one per sweep; the rest is counted."""
+WATCH_SECONDS = 30.0
+"""Between two looks of --watch where nothing is submitted; else as the cluster's profile says."""
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again, until everything has ended.")]
 
 
 def status(
@@ -37,15 +45,63 @@ def status(
     seeds: Seeds = None,
     runs: Runs = RUNS,
     results: ResultsFolder = RESULTS,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> None:
-    """Cells by status, hours spent, what is missing. Without a sweep: all of them."""
-    from looprepro.cli.presence import presence
+    """Cells by status, hours spent, what is missing. Without a sweep: all of them. Exit code 3: the scheduler is silent."""
+    from looprepro.cli.presence import open_queue
     from looprepro.store import Store
 
     expansions = expansions_of(targets, False, scale, only, seeds, all_if_none=True)
-    known = presence(Store(runs), results, expansions[0].scale, {c.id for e in expansions for c in e.cells})
-    found = [_of_sweep(expansion, known) for expansion in expansions]
+    store = Store(runs)
+    ids = list({cell.id for expansion in expansions for cell in expansion.cells})
+    queue = open_queue(store, say)
+    while True:
+        silent = _look(queue, ids)
+        known = _presence(store, results, expansions[0].scale, ids, queue)
+        found = [_of_sweep(expansion, known) for expansion in expansions]
+        _print(found, expansions, as_json)
+        moving = any(one.status in ("queued", "running") for one in known.values())
+        if not watch or not moving:
+            break
+        time.sleep(WATCH_SECONDS if queue is None else max(one.poll_seconds for one in queue.open) if queue.open else 1.0)
+        queue = _again(queue, store)
+    if silent and not any(sweep["complete"] for sweep in found) and not any(one.attempts for one in known.values()):
+        raise typer.Exit(3)  # neither files nor scheduler tell anything
+
+
+def _again(queue: Queue | None, store: Store) -> Queue | None:
+    from looprepro.cli.presence import open_queue
+
+    if queue is None:
+        return open_queue(store, say)
+    queue.refresh()
+    return queue
+
+
+def _look(queue: Queue | None, ids: Sequence[str]) -> bool:
+    """Ask the scheduler; whether it was asked and did not answer."""
+    from looprepro.files.errors import SchedulerUnreachable
+
+    if queue is None:
+        return False
+    try:
+        queue.look(ids)
+    except SchedulerUnreachable as error:
+        say(f"{error}; shown is what the files say")
+        return True
+    return False
+
+
+def _presence(store: Store, results: Any, scale: str, ids: Sequence[str], queue: Queue | None) -> dict[str, Presence]:
+    from looprepro.cli.presence import presence, presence_with_queue
+
+    if queue is None:
+        return presence(store, results, scale, ids)
+    return presence_with_queue(store, results, scale, ids, queue)
+
+
+def _print(found: Sequence[dict[str, Any]], expansions: Sequence[Expansion], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"scale": expansions[0].scale, "sweeps": found}, indent=2))
         return

@@ -22,13 +22,14 @@ from looprepro.cli.options import (
     Scale,
     Seeds,
     Targets,
+    device_hours,
     expansions_of,
     say,
 )
 from looprepro.cli.plan import Retrain
 
 if TYPE_CHECKING:
-    from looprepro.launch.base import Executor, Progress
+    from looprepro.launch.base import Executor, Progress, Work
     from looprepro.planning import Expansion, Plan
     from looprepro.store import Store
 
@@ -37,7 +38,21 @@ Jobs = Annotated[
     typer.Option("--jobs", "-j", min=1, help="Cells at once [default: cores / threads per cell].", show_default=False),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop (= looprepro plan).")]
-Where = Annotated[str, typer.Option("--executor", help="local: worker processes; inline: in this process, one by one.")]
+Where = Annotated[
+    str,
+    typer.Option("--executor", help="local: worker processes; inline: in this process, one by one; slurm: job arrays."),
+]
+Cluster = Annotated[
+    str | None, typer.Option("--profile", help="Of the cluster, for slurm: slurm/<name>.yaml or a file.", show_default=False)
+]
+Wait = Annotated[bool, typer.Option("--wait", help="slurm: stay until every cell has ended.")]
+MaxHours = Annotated[
+    float | None,
+    typer.Option("--max-hours", min=0, help="Start nothing if it is estimated to take more device hours.", show_default=False),
+]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="slurm: also cells whose failure comes again (others always are).")
+]
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu or cuda instead of the scale's; recorded in every row.", show_default=False)
 ]
@@ -57,6 +72,10 @@ def sweep(
     results: ResultsFolder = RESULTS,
     jobs: Jobs = None,
     executor: Where = "local",
+    profile: Cluster = None,
+    wait: Wait = False,
+    max_hours: MaxHours = None,
+    retry_failed: RetryFailed = False,
     device: Device = None,
     dry_run: DryRun = False,
     retrain: Retrain = False,
@@ -66,7 +85,7 @@ def sweep(
     from looprepro.cli.plan import document, make_plan, print_plan
     from looprepro.store import Store
 
-    where = _executor(executor, jobs)
+    where = _executor(executor, jobs, profile, wait=wait, retry_failed=retry_failed)
     expansions = expansions_of(targets, every, scale, only, seeds)
     made = make_plan(expansions, runs, results, retrain=retrain)
     if dry_run:
@@ -74,7 +93,9 @@ def sweep(
             typer.echo(json.dumps(document(expansions, made), indent=2))
         else:
             print_plan(expansions, made)
+            _print_scripts(where, made, Store(runs), device)
         return
+    where = _limited(where, max_hours, made)
     code = run_plan(expansions, made, Store(runs), where, device=device, as_json=as_json)
     if code:
         raise typer.Exit(code)
@@ -92,7 +113,6 @@ def run_plan(
     """Record what is asked for, run what is missing, report; the exit code."""
     from looprepro.analysis.placements import request_document
     from looprepro.cli.progress import display, summary
-    from looprepro.config.cell import Execution
     from looprepro.launch.base import work_of
 
     for expansion in expansions:
@@ -105,11 +125,7 @@ def run_plan(
         else:
             say(f"nothing to run: {made.counts['done']} of {made.wanted} cells done, {made.counts['diverged']} diverged")
         return 0 if made.complete else 1
-    work = work_of(wanted)
-    if device is not None:
-        work = [
-            replace(item, execution=Execution.model_validate(item.execution.model_dump() | {"device": device})) for item in work
-        ]
+    work = _on_device(work_of(wanted), device)
     say(f"{names}: {len(work)} of {made.wanted} cells to run, logs under {store.root}/cells/<cell>/attempts/")
     last: Progress | None = None
     with display({item.id: item.steps for item in work}) as shown:
@@ -149,9 +165,64 @@ def _failures(store: Store, last: Progress) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _executor(name: str, jobs: int | None) -> Executor:
+def _on_device(work: list[Work], device: str | None) -> list[Work]:
+    from looprepro.config.cell import Execution
+
+    if device is None:
+        return work
+    return [
+        replace(item, execution=Execution.model_validate(item.execution.model_dump() | {"device": device})) for item in work
+    ]
+
+
+def _limited(where: Executor, max_hours: float | None, made: Plan) -> Executor:
+    """``where`` under the limit; :class:`ConfigError` where the plan is above it (of a cluster: what is not queued yet)."""
+    from looprepro.files.errors import ConfigError
+    from looprepro.launch.slurm import SlurmExecutor
+
+    if max_hours is None or not made.to_run:
+        return where
+    if isinstance(where, SlurmExecutor):
+        return replace(where, max_hours=max_hours, hours={item.cell.id: item.hours for item in made.items})
+    if made.device_hours is None or made.device_hours > max_hours:
+        raise ConfigError(
+            f"this would take about {device_hours(made.device_hours)} device hours, more than --max-hours {max_hours:g}",
+            "Narrow it with --only or --seeds, or raise the limit",
+        )
+    return where
+
+
+def _print_scripts(where: Executor, made: Plan, store: Store, device: str | None) -> None:
+    """What sbatch would get, and what that costs per cell."""
+    from looprepro.launch.base import work_of
+    from looprepro.launch.slurm import SlurmExecutor, planned_scripts
+
+    if not isinstance(where, SlurmExecutor):
+        return
+    work = _on_device(work_of(item.cell for item in made.to_run), device)
+    for item in made.to_run:
+        typer.echo(f"  {item.cell.id}: about {device_hours(item.hours)} device hours")
+    for script in planned_scripts(store, work, where.profile):
+        typer.echo(f"\n{script}")
+
+
+def _executor(
+    name: str, jobs: int | None, profile: str | None = None, *, wait: bool = False, retry_failed: bool = False
+) -> Executor:
     from looprepro.files.errors import ConfigError
 
+    if name == "slurm":
+        from looprepro.launch.profile import available_profiles, load_profile
+        from looprepro.launch.slurm import SlurmExecutor
+
+        if profile is None:
+            raise ConfigError("no cluster profile named", f"Give --profile with one of {', '.join(available_profiles())}")
+        return SlurmExecutor(load_profile(profile), wait=wait, retry_failed=retry_failed)
+    for option, given in (("--profile", profile), ("--wait", wait)):
+        if given:
+            raise ConfigError(
+                f"{option} belongs to --executor slurm", f"Leave it out for {name}, which retries and waits anyway"
+            )
     if name == "local":
         from looprepro.launch.local import LocalExecutor
 
@@ -161,4 +232,4 @@ def _executor(name: str, jobs: int | None) -> Executor:
         from looprepro.worker import run_manifest
 
         return InlineExecutor(partial(run_manifest, redirect=False))
-    raise ConfigError(f"unknown executor '{name}'", "Use local or inline")
+    raise ConfigError(f"unknown executor '{name}'", "Use local, inline or slurm")

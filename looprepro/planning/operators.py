@@ -36,6 +36,23 @@ def source_hash(method: str, where: str) -> str:
     return sha256_bytes(text)
 
 
+def operator_files(method: str) -> dict[str, Path]:
+    """What must be copied so that ``method`` can be imported elsewhere: path below a folder of the Python path -> file.
+
+    The one file of a plain module; of a package all its Python files. Nothing for an installed package: it is there wherever
+    the environment is.
+    """
+    module = method.partition(":")[0]
+    path = _find(module, "operator")
+    top = module.split(".")[0]
+    root = path.parents[module.count(".") + (path.name == "__init__.py")]
+    if {"site-packages", "dist-packages"} & set(root.parts):
+        return {}
+    if not (root / top).is_dir():
+        return {path.name: path}
+    return {file.relative_to(root).as_posix(): file for file in sorted((root / top).rglob("*.py"))}
+
+
 def _find(module: str, where: str) -> Path:
     """The source file of ``module``. ``importlib.util.find_spec`` imports the parents of a dotted name; this does not."""
     top, *rest = module.split(".")

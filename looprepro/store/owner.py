@@ -72,6 +72,8 @@ class Owner:
 def current_owner() -> Owner:
     """This process, with a fresh nonce."""
     slurm = {key: os.environ[f"SLURM_{key}"] for key in _SLURM_KEYS if f"SLURM_{key}" in os.environ}
+    if slurm and "LOOPREPRO_SUBMISSION" in os.environ:
+        slurm["SUBMISSION"] = os.environ["LOOPREPRO_SUBMISSION"]  # job ids are given out again, this name is not
     return Owner(
         nonce=secrets.token_hex(16),
         host=socket.gethostname(),

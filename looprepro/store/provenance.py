@@ -20,10 +20,12 @@ from typing import Any
 import looprepro
 from looprepro.files.errors import StoreError
 from looprepro.files.json_files import pretty_json
-from looprepro.store.layout import SCHEMA
+from looprepro.store.layout import SCHEMA, read_document
 
 WATCHED = ("looprepro", "sweeps", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "pyyaml", "scipy", "pandas", "pyarrow", "submitit")
+SOURCE_FILE = "source.json"
+"""Beside the package in a snapshot of the source: the checkout's state when the snapshot was made."""
 _LARGE = 1_000_000
 """Bytes above which an untracked file is named in the diff, not copied into it."""
 
@@ -54,7 +56,7 @@ def provenance(**extra: Any) -> Provenance:
 @cache
 def _collected() -> tuple[dict[str, Any], str]:
     package = Path(looprepro.__file__).resolve().parent
-    source, diff = source_state(package.parent)
+    source, diff = snapshot_state(package.parent) or source_state(package.parent)
     record = {
         "schema": SCHEMA,
         **source,
@@ -67,6 +69,16 @@ def _collected() -> tuple[dict[str, Any], str]:
         "cores": os.cpu_count(),
     }
     return record, diff
+
+
+def snapshot_state(project: Path) -> tuple[dict[str, Any], str] | None:
+    """(state, diff) as :func:`source_state` gave them at submission, with the hash as ``source``; None outside a snapshot."""
+    document = read_document(project / SOURCE_FILE)
+    if document is None:
+        return None
+    state = {key: document.get(key) for key in ("commit", "dirty", "dirty_files", "git", "source")}
+    diff = project / "changes.diff"
+    return state, diff.read_text(encoding="utf-8", errors="surrogateescape") if diff.is_file() else ""
 
 
 def source_state(project: Path) -> tuple[dict[str, Any], str]:

@@ -72,6 +72,8 @@ def is_free(attempt: Path, claimer: Owner, now: Callable[[], float]) -> bool:
             return True
     except StoreError:
         return True  # a broken end.json was still written by its owner's end
+    if (attempt / "death.json").exists():
+        return True
     owner, silence = observe(attempt, now)
     if owner is not None and owner.is_earlier_start_of(claimer):
         return True

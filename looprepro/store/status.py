@@ -59,12 +59,12 @@ class CellReading:
         return self.attempts[-1] if self.attempts else None
 
     def fruitless(self, after: int = 0) -> int:
-        """How many of the latest attempts above number ``after`` were lost in a row without getting further in steps."""
+        """How many of the latest attempts above ``after`` were lost or interrupted without getting further in steps."""
         count = 0
         for index in range(len(self.attempts) - 1, -1, -1):
             attempt = self.attempts[index]
             before = max((earlier.step for earlier in self.attempts[:index]), default=0)
-            if attempt.number <= after or attempt.status != "lost":
+            if attempt.number <= after or attempt.status not in ("lost", "interrupted"):
                 break
             count += 1
             if attempt.step > before:
@@ -128,11 +128,13 @@ def _unended(number: int, path: str, document: Document, is_highest: bool, now: 
     step, total, last = heartbeat or (0, 0, begun)
     owner = Owner.from_document(document) if document else None
     attempt = AttemptReading(number, document, None, step, total, max(0.0, last - begun), "running")
-    if not is_highest or is_dead(owner, now() - last):
+    seen = _document_or_none(f"{path}/death.json")  # what its parent process, or the scheduler, saw of its end
+    if not is_highest or seen or is_dead(owner, now() - last):
         attempt.status = "lost"
     if attempt.status == "lost":
         who = f"process {owner.pid} on {owner.host}" if owner else "its process"
-        attempt.cause = f"attempt {number}: {who} ended without a word (killed, out of memory, or the machine went down)"
+        how = f": {seen.get('cause')}" if seen else " ended without a word (killed, out of memory, or the machine went down)"
+        attempt.cause = f"attempt {number}: {who}{how}"
     return attempt
 
 
@@ -210,6 +212,13 @@ def _document(reading: CellReading, path: str) -> Document | None:
         return read_document(path)
     except StoreError as error:
         _problem(reading, path, error.message)
+        return None
+
+
+def _document_or_none(path: str) -> Document | None:
+    try:
+        return read_document(path)
+    except StoreError:
         return None
 
 

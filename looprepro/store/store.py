@@ -134,7 +134,12 @@ class Store:
     ) -> Attempt | None:
         """Hold a cell. None where a live process holds it, another claimer was faster, or ``needed()`` is false by then."""
         return claim(
-            self.layout, cell_id, needed=needed, contents=contents or {}, beat_seconds=beat_seconds, clock=self._file_system_now
+            self.layout,
+            cell_id,
+            needed=needed,
+            contents=contents or {},
+            beat_seconds=beat_seconds,
+            clock=self._file_system_now,
         )
 
     def is_free(self, cell_id: str) -> bool:

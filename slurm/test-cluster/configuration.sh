@@ -32,7 +32,7 @@ SwitchType=switch/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=2
-JobAcctGatherParams=OverMemoryKill
+JobAcctGatherParams=OverMemoryKill,UsePss
 
 # Schedule at once: a test waits for each of these periods.
 SelectType=select/cons_tres

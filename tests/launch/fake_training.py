@@ -1,7 +1,8 @@
 """Training in place of the real one: adds numbers step by step, checkpoints, resumes, evaluates; and misbehaves as told.
 
 Environment: FAKE_JOURNAL (file of what was done), FAKE_STEP_SECONDS, FAKE_CHECKPOINT_EVERY (steps),
-FAKE_<BEHAVIOUR> = comma-separated seeds: RAISE, CONFIG, MEMORY, EXIT, KILL (always), KILL_ONCE, DIVERGE.
+FAKE_<BEHAVIOUR> = comma-separated seeds: RAISE, CONFIG, MEMORY, HOG (memory, until FAKE_JOURNAL.fed exists), EXIT, KILL
+(always), KILL_ONCE, DIVERGE.
 """
 
 from __future__ import annotations
@@ -106,6 +107,10 @@ def misbehave(seed: int) -> None:
         raise ConfigError("impossible", "Change it")
     if behaves("MEMORY", seed):
         raise MemoryError
+    if behaves("HOG", seed) and not os.path.exists(f"{os.environ.get('FAKE_JOURNAL')}.fed"):
+        held = bytearray(os.urandom(1 << 20)) * 600
+        time.sleep(60)
+        del held
     if behaves("EXIT", seed):
         sys.exit("left")
     once = f"{os.environ.get('FAKE_JOURNAL')}.killed-{seed}"

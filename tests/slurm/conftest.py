@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,8 +15,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from looprepro.config.cell import Cell, Evaluation, Execution, GroupWordsTask, LoopedTransformer, Training
+from looprepro.config.identity import cell_id, evaluation_id
+from looprepro.config.presence import Presence
+from looprepro.launch.base import Progress, Work
+from looprepro.launch.profile import Profile
+from looprepro.launch.queue import Queue
+from looprepro.launch.scheduler import Scheduler
+from looprepro.launch.slurm import SlurmExecutor
+from looprepro.store import Store
+from looprepro.store.submissions import Submission, Submissions
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "slurm" / "test-cluster"
 
@@ -108,3 +121,123 @@ def cluster(session_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield session_cluster
     session_cluster.run("scancel", "--quiet", f"--user={os.getuid()}")
     wait_until(lambda: not session_cluster.run("squeue", "--noheader"), 30, lambda: session_cluster.run("squeue", "--noheader"))
+
+
+class Sweep:
+    """Fake cells, packed into jobs of the real cluster, and the command that submits what is missing of them."""
+
+    def __init__(self, cluster: Cluster, folder: Path, cells: int, steps: int, step_seconds: float, **profile: Any) -> None:
+        launch_tests = Path(__file__).resolve().parents[1] / "launch"
+        fake = {key: str(value) for key, value in profile.pop("fake", {}).items()}
+        self.journal_path = folder / "journal"
+        environment = {
+            "PYTHONPATH": str(launch_tests),
+            "FAKE_JOURNAL": str(self.journal_path),
+            "FAKE_STEP_SECONDS": str(step_seconds),
+            "FAKE_CHECKPOINT_EVERY": "5",
+            **fake,
+        }
+        given = {"partition": "gpu", "gpus": 0, "memory": "300M", "time": "0:30:00", "signal_lead": 20, "poll_seconds": 1.0}
+        self.profile = Profile(name="test", environment=environment, **{**given, "cells_per_job": 4, **profile})
+        self.cluster = cluster
+        self.store = Store(folder / "runs")
+        self.work = [self._work(seed, steps) for seed in range(cells)]
+        self.settings: dict[str, Any] = {"runner": "fake_training:run_cell", "beat_seconds": 0.1}
+        self.said: list[str] = []
+
+    @staticmethod
+    def _work(seed: int, steps: int) -> Work:
+        model = LoopedTransformer(width=32, heads=4)
+        cell = Cell(task=GroupWordsTask(), model=model, training=Training(steps=steps), seed=seed)
+        evaluation = Evaluation(T=8)
+        named = ((evaluation_id(evaluation), evaluation.model_dump(mode="json")),)
+        return Work(cell_id(cell), cell.model_dump(mode="json"), named, Execution(), steps)
+
+    def command(self, **options: Any) -> Progress:
+        """``looprepro sweep``, as another process would do it: its last progress."""
+        tries = options.pop("tries", 3)
+        executor = SlurmExecutor(
+            self.profile, settings=self.settings, tries=tries, environment=self.cluster.environment, **options
+        )
+        progress: Progress | None = None
+        for progress in executor.run(self.store, self.work):
+            self.said += progress.messages
+        assert progress is not None
+        return progress
+
+    def status(self) -> dict[str, Presence]:
+        """``looprepro status``, by cell."""
+        prefix = Submissions(self.store).prefix
+        assert prefix is not None
+        queue = Queue(self.store, Scheduler(prefix, environment=self.cluster.environment))
+        queue.look()
+        return {reading.id: queue.presence(reading) for reading in self.store.readings(item.id for item in self.work)}
+
+    def statuses(self) -> list[str]:
+        """Statuses of the cells, in their order."""
+        return [presence.status for presence in self.status().values()]
+
+    def causes(self) -> list[str]:
+        """Causes of the cells, in their order."""
+        return [presence.cause for presence in self.status().values()]
+
+    def wait_for(self, *statuses: str, seconds: float = 60.0) -> None:
+        """Until every cell has one of ``statuses``."""
+        wait_until(lambda: set(self.statuses()) <= set(statuses), seconds, lambda: f"{self.status()}\n{self.logs()}")
+
+    def wait_for_steps(self, step: int, seconds: float = 60.0) -> None:
+        """Until every cell has done that many steps."""
+        ids = [item.id for item in self.work]
+        wait_until(
+            lambda: all(one.step >= step for one in self.store.presence(ids).values()),
+            seconds,
+            lambda: f"{self.store.presence(ids)}\n{self.logs()}",
+        )
+
+    def jobs(self) -> list[str]:
+        """Ids of the arrays, oldest first."""
+        return [str(one.job) for one in self.submissions()]
+
+    def submissions(self) -> list[Submission]:
+        """All submissions, also those that are over."""
+        submissions = Submissions(self.store)
+        found = [submissions.read(path.name) for path in submissions.folder.iterdir() if not path.name.startswith(".")]
+        return sorted(found, key=lambda one: (one.created, one.name))
+
+    def logs(self) -> str:
+        """What the jobs themselves said."""
+        return "\n".join(path.read_text(errors="replace") for path in self.store.root.glob("submissions/*/logs/*"))
+
+    def owner(self, cell: int) -> dict[str, Any]:
+        """Who holds a cell's latest attempt."""
+        highest = self.store.reading(self.work[cell].id).highest
+        assert highest is not None
+        return highest.owner
+
+    def numbers(self) -> dict[str, Any]:
+        """The metrics of every cell; KeyError where one has none."""
+        return {
+            reading.id: {name: one["metrics"] for name, one in reading.evaluations.items()}
+            for reading in self.store.readings(item.id for item in self.work)
+        }
+
+    def finished(self) -> list[int]:
+        """Seeds in the order in which their training was finished, once per time."""
+        entries = [json.loads(line) for line in self.journal_path.read_text().splitlines()]
+        return [entry["seed"] for entry in entries if entry["event"] == "finished"]
+
+
+@pytest.fixture
+def make_sweep(cluster: Cluster, tmp_path: Path) -> Callable[..., Sweep]:
+    """``make_sweep(cells=, steps=, step_seconds=, fake={...}, **profile)``."""
+
+    def make(cells: int = 4, steps: int = 40, step_seconds: float = 0.1, **profile: Any) -> Sweep:
+        return Sweep(cluster, tmp_path, cells, steps, step_seconds, **profile)
+
+    return make
+
+
+@pytest.fixture
+def make_sweep_on() -> type[Sweep]:
+    """``make_sweep_on(cluster, folder, cells, steps, step_seconds, **profile)``: the same on a cluster of one's own."""
+    return Sweep

@@ -1,0 +1,211 @@
+"""One job of a batch system: the cells of a manifest side by side, a process each. ``python -m looprepro.pack MANIFEST``
+
+Training (torch) is imported once, before the fork and before any tensor or device exists, so that the processes share its
+memory pages. Each child runs the worker on a manifest of its one cell: own log, own attempt, own result, and a crash
+costs its own cell only. This process just waits:
+
+- a child killed by a signal leaves no word; its death is noted beside its attempt, and it is started again (the worker
+  gives the cell up after ``tries`` attempts without progress);
+- SIGUSR2 (time limit, preemption): all checkpoint, then the job is put back into the queue;
+- SIGTERM (scancel, a requeue from outside): all checkpoint; the queue is the scheduler's business;
+- a cell cancelled meanwhile is stopped, a submission that counts as refused does nothing.
+
+The manifest is a worker's with ``submission`` (the folder of this submission), ``requeue`` and ``source`` (the hash of the
+code that was submitted) in addition. Exit codes: 0 nothing is missing, 1 some cell failed, 2 other code or a collision,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import looprepro
+from looprepro.files.errors import ConfigError, LoopreproError
+from looprepro.files.json_files import read_json
+from looprepro.store import Store
+from looprepro.store.provenance import provenance, snapshot_state
+from looprepro.store.submissions import is_called_off, record_death
+from looprepro.worker import INTERRUPTED, Manifest, run_manifest
+
+POLL_SECONDS = 0.1
+LOOK_SECONDS = 2.0
+"""Between looks for cancelled cells, and between repeated signals to children that may have been forked in between."""
+REQUEUE_SECONDS = 20.0
+_SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass
+class _Child:
+    pid: int
+    cell: str
+    cancelled: bool = False
+
+
+class Pack:
+    """The processes of one job."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self.manifest = Manifest.from_document(document)
+        self.store = Store(self.manifest.store)
+        self.submission = Path(document["submission"])
+        self.signal: signal.Signals | None = None
+        self.exit_codes: list[int] = [0]
+        self._children: dict[int, _Child] = {}
+        self._deaths: dict[str, int] = {}
+
+    def stop(self, number: int, _frame: FrameType | None = None) -> None:
+        """Signal handler. A SIGTERM first means that somebody else decides what becomes of the job."""
+        self.signal = self.signal or signal.Signals(number)
+
+    def run(self) -> int:
+        """Everything; the exit code."""
+        for number in _SIGNALS:
+            signal.signal(number, self.stop)
+        check_source(self.document)
+        _import_training(self.manifest.runner or "looprepro.training.run")
+        provenance()  # asked once, inherited by the children
+        gc.freeze()  # a garbage collection in a child would write to, and so copy, every page of torch's objects
+        for cell in self.document["cells"]:
+            if is_called_off(self.submission, cell["id"]):
+                print(f"{cell['id']}: cancelled", flush=True)
+            elif self.signal is None:
+                self._start(cell)
+        self._wait()
+        unfinished = INTERRUPTED in self.exit_codes
+        if self.signal is signal.SIGUSR2 and unfinished and self.document.get("requeue", True):
+            requeue()
+        return INTERRUPTED if self.signal and unfinished else max(code for code in self.exit_codes if code != INTERRUPTED)
+
+    def _start(self, cell: Mapping[str, Any]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = run_manifest({**self.document, "cells": [cell]}, parent=parent)
+            except LoopreproError as error:
+                print(f"{cell['id']}: {error}", file=sys.stderr)
+                code = error.exit_code
+            except BaseException:  # noqa: BLE001 - nothing of the parent's may run in the child
+                traceback.print_exc()
+            finally:
+                try:
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                finally:
+                    os._exit(code)
+        self._children[pid] = _Child(pid, str(cell["id"]))
+
+    def _wait(self) -> None:
+        looked = signalled = 0.0
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid:
+                self._ended(self._children.pop(pid), os.waitstatus_to_exitcode(status))
+                continue
+            now = time.monotonic()
+            if self.signal is not None and now - signalled >= LOOK_SECONDS:
+                signalled = now
+                for child in self._children.values():
+                    os.kill(child.pid, self.signal)
+            if now - looked >= LOOK_SECONDS:
+                looked = now
+                for child in self._children.values():
+                    if is_called_off(self.submission, child.cell):
+                        child.cancelled = True
+                        os.kill(child.pid, signal.SIGTERM)
+            time.sleep(POLL_SECONDS)
+
+    def _ended(self, child: _Child, code: int) -> None:
+        if code >= 0:
+            self.exit_codes.append(0 if child.cancelled and code == INTERRUPTED else code)
+            return
+        name = signal.Signals(-code).name
+        cause = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+        print(f"{child.cell}: its process {child.pid} was {cause}", file=sys.stderr, flush=True)
+        for attempt in self.store.reading(child.cell).attempts:
+            if attempt.owner.get("pid") == child.pid and attempt.end is None and attempt.number > self._after(child.cell):
+                record_death(self.store.layout.attempts(child.cell) / f"{attempt.number:04d}", cause)
+        self._deaths[child.cell] = self._deaths.get(child.cell, 0) + 1
+        if self.signal is not None or child.cancelled:
+            self.exit_codes.append(INTERRUPTED if not child.cancelled else 0)
+        elif self._deaths[child.cell] > self.manifest.tries * 3:
+            self.exit_codes.append(1)
+        else:
+            self._start(next(cell for cell in self.document["cells"] if cell["id"] == child.cell))
+
+    def _after(self, cell_id: str) -> int:
+        return next(task.after for task in self.manifest.tasks if task.id == cell_id)
+
+
+def check_source(document: Mapping[str, Any]) -> None:
+    """:class:`ConfigError` where this process runs other code than the one that was submitted."""
+    wanted = document.get("source")
+    project = Path(looprepro.__file__).resolve().parent.parent
+    state = snapshot_state(project)
+    if wanted and (state is None or state[0]["source"] != wanted):
+        raise ConfigError(
+            f"the job runs the code in {project}, which is not the code that was submitted",
+            "Remove what puts another looprepro first on the Python path (set-up lines, container)",
+        )
+
+
+def requeue() -> None:
+    """Put this job back into the queue. The scheduler may have done it already; that is as good."""
+    # slurmctld signals the whole step at once, and scontrol with it: it inherits that these are ignored.
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    job = f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return
+    try:
+        done = subprocess.run(
+            ["scontrol", "requeue", job], capture_output=True, text=True, timeout=REQUEUE_SECONDS, check=False
+        )
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        succeeded = done.returncode == 0 or "pending execution" in said.lower()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said, succeeded = str(error), False
+    what = "back in the queue" if succeeded else f"not requeued ({said}): run the same command again to go on"
+    print(f"job {job}: {what}", file=sys.stderr, flush=True)
+
+
+def _import_training(runner: str) -> None:
+    """Children meet an ImportError themselves and end their cells with it."""
+    try:
+        importlib.import_module(runner.partition(":")[0])
+    except ImportError as error:
+        print(error, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of a job; see the module's docstring."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if len(given) != 1:
+        print("usage: python -m looprepro.pack MANIFEST", file=sys.stderr)
+        return 2
+    try:
+        return Pack(read_json(Path(given[0]))).run()
+    except LoopreproError as error:
+        print(error, file=sys.stderr, flush=True)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""What is shown of a submitted cell: files first, and silence of the scheduler is never death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from looprepro.launch.queue import Queue
+from looprepro.launch.queue_status import view_task
+from looprepro.launch.scheduler_answers import Snapshot, parse_accounting, parse_queue
+from looprepro.store.submissions import Submissions
+
+MakeSweep = Callable[..., Any]
+
+
+@pytest.fixture
+def sweep(make_sweep: MakeSweep) -> Any:
+    """Two cells in one submitted job."""
+    made = make_sweep(2, cells_per_job=2)
+    made.command()
+    return made
+
+
+def statuses(sweep: Any, queue: Queue | None = None) -> list[str]:
+    return [one.status for one in sweep.presence(queue)]
+
+
+def test_a_waiting_task_is_queued_and_a_running_one_without_a_sign_of_life_is_starting(fake_cluster, sweep: Any) -> None:
+    assert statuses(sweep) == ["queued"] * 2
+    fake_cluster.set_task(1, "0", state="RUNNING")
+    assert [(one.status, one.cause) for one in sweep.presence()] == [("running", "starting")] * 2
+
+
+@pytest.mark.parametrize(
+    "word", ["BEWILDERED", "SPECIAL_EXIT", "REQUEUE_HOLD", "SUSPENDED", "COMPLETING", "PREEMPTED", "NODE_FAIL"]
+)
+def test_no_state_of_a_job_that_may_go_on_makes_a_cell_lost(fake_cluster, sweep: Any, word: str) -> None:
+    fake_cluster.set_task(1, "0", state=word)
+    assert set(statuses(sweep)) <= {"queued", "running"}
+    sweep.later = 3600.0
+    assert set(statuses(sweep)) <= {"queued", "running"}
+
+
+def test_preempted_then_pending_is_queued_again(fake_cluster, sweep: Any) -> None:
+    for word in ("PREEMPTED", "PENDING"):
+        fake_cluster.set_task(1, "0", state=word)
+        assert statuses(sweep) == ["queued"] * 2
+    sweep.command()
+    assert len(fake_cluster.jobs()) == 1
+
+
+def test_preempted_and_then_in_no_list_is_lost_and_submitted_again(fake_cluster, sweep: Any) -> None:
+    fake_cluster.set_task(1, "0", state="PREEMPTED")
+    fake_cluster.behave("sacct", code=1, error="Slurm accounting storage is disabled", forever=True)
+    sweep.later = 3600.0
+    fake_cluster.set_task(1, "0", erased=True)
+    queue = sweep.queue()
+    assert statuses(sweep, queue) == ["queued"] * 2  # seen missing once
+    queue.look()
+    assert statuses(sweep, queue) == ["lost"] * 2
+    sweep.command()
+    assert len(fake_cluster.jobs()) == 2
+
+
+def test_a_job_missing_from_every_list_just_after_its_submission_is_queued(fake_cluster, sweep: Any) -> None:
+    fake_cluster.set_task(1, "0", state="RUNNING", erased=True)
+    assert statuses(sweep) == ["queued"] * 2
+    sweep.later = 3600.0
+    assert statuses(sweep) == ["lost"] * 2  # sacct, which answers in full, does not know it either
+
+
+@pytest.mark.parametrize("word", ["FAILED", "TIMEOUT", "OUT_OF_MEMORY"])
+def test_a_job_that_never_began_a_cell_says_what_its_log_says(fake_cluster, sweep: Any, word: str) -> None:
+    fake_cluster.set_task(1, "0", state=word, code="2:0")
+    (submission,) = Submissions(sweep.store).open()
+    (submission.path / "logs" / "1_0_0_log.err").write_text("module: command not found\nsrun: error: n1: task 0: Exited\n")
+    presences = sweep.presence()
+    assert [one.status for one in presences] == ["failed"] * 2
+    assert presences[0].cause == f"its job did not start ({word}): module: command not found"
+
+
+def test_completed_without_a_result_is_not_done(fake_cluster, sweep: Any) -> None:
+    fake_cluster.set_task(1, "0", state="COMPLETED")
+    assert statuses(sweep) == ["lost"] * 2
+
+
+def test_a_result_is_done_whatever_the_scheduler_says(fake_cluster, sweep: Any) -> None:
+    sweep.run_jobs()
+    for word in ("FAILED", "RUNNING", "CANCELLED", "PENDING"):
+        fake_cluster.set_task(1, "0", state=word)
+        assert statuses(sweep) == ["done"] * 2
+
+
+def test_a_failed_query_never_means_dead(fake_cluster, sweep: Any) -> None:
+    queue = Queue(sweep.store, None)
+    sweep.later = 3600.0
+    assert statuses(sweep, queue) == ["queued"] * 2
+    fake_cluster.behave("squeue", out="nonsense\n", forever=True)
+    fake_cluster.behave("sacct", out="1_0|FAILED|1:0|of somebody else\n", forever=True)
+    assert statuses(sweep) == ["queued"] * 2
+
+
+def test_another_job_with_the_same_id_says_nothing_about_ours(sweep: Any) -> None:
+    (submission,) = Submissions(sweep.store).open()
+    queue = parse_queue("1_0|FAILED|256|0|None|looprepro-other-0|\n", "looprepro-")
+    accounting = parse_accounting("1_0|COMPLETED|0:0|looprepro-other-0\n", "looprepro-")
+    view = view_task(submission, 0, Snapshot(queue, accounting), None, submission.created + 10)
+    assert (view.kind, view.record) == ("queued", None)
+
+
+def test_a_cancelled_waiting_index_that_vanishes_is_remembered_as_cancelled(fake_cluster, sweep: Any) -> None:
+    (submission,) = Submissions(sweep.store).open()
+    Submissions(sweep.store).cancel(submission.name, [item.id for item in sweep.work])
+    fake_cluster.set_task(1, "0", state="CANCELLED", erased=True)
+    assert statuses(sweep) == ["cancelled"] * 2
+    sweep.command()
+    assert len(fake_cluster.jobs()) == 2
+
+
+def test_looking_writes_nothing(fake_cluster, sweep: Any) -> None:
+    def everything() -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in Path(sweep.store.root).rglob("*")}
+
+    before = everything()
+    for word in ("RUNNING", "BEWILDERED", "FAILED", "CANCELLED"):
+        fake_cluster.set_task(1, "0", state=word)
+        sweep.presence()
+    assert everything() == before
+
+
+def test_a_look_asks_once_whatever_the_number_of_cells(fake_cluster, make_sweep: MakeSweep) -> None:
+    sweep = make_sweep(300)
+    sweep.command()
+    calls = len(fake_cluster.calls())
+    assert statuses(sweep) == ["queued"] * 300
+    assert [call["command"] for call in fake_cluster.calls()[calls:]] == ["squeue"]
+
+
+def test_what_is_over_is_never_asked_for_again(fake_cluster, sweep: Any) -> None:
+    sweep.run_jobs()
+    sweep.command()
+    calls = len(fake_cluster.calls())
+    assert statuses(sweep) == ["done"] * 2
+    assert len(fake_cluster.calls()) == calls

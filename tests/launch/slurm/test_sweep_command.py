@@ -1,0 +1,134 @@
+"""``looprepro sweep --executor slurm`` and its companions as commands, on the pretended cluster or off any."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+CELLS = ("table1", "--scale", "smoke", "--seeds", "0", "--only", "group=A5")
+SLURM = ("--executor", "slurm", "--profile", "test")
+
+
+@pytest.fixture
+def command(fake_cluster, tmp_path: Path) -> Any:
+    """``command(words...)``: run looprepro on ``tmp_path/runs`` with the pretended cluster in reach."""
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "looprepro.cli.main", *words],
+            env={
+                **os.environ,
+                **fake_cluster.environment,
+                "PYTHONPATH": str(PROJECT),
+                "LOOPREPRO_RUNS": str(tmp_path / "runs"),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_dry_run_prints_the_script_and_the_cost_without_any_slurm_and_writes_nothing(
+    command: Any, fake_cluster, tmp_path: Path
+) -> None:
+    done = command("sweep", *CELLS, *SLURM, "--dry-run", PATH="/usr/bin/nowhere")
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --array=0-1%2" in done.stdout
+    assert "looprepro.pack" in done.stdout
+    assert "estimated device hours" in done.stdout
+    assert done.stdout.count("device hours") >= 6  # the sum, and one line per cell
+    assert not (tmp_path / "runs").exists()
+    assert fake_cluster.calls() == []
+
+
+def test_a_sweep_above_max_hours_is_refused_before_anything_is_submitted(command: Any, fake_cluster, tmp_path: Path) -> None:
+    done = command("sweep", *CELLS, *SLURM, "--max-hours", "1e-9")
+    assert done.returncode == 2
+    assert "more than --max-hours" in done.stderr
+    assert fake_cluster.calls() == []
+    assert not list(tmp_path.glob("runs/cells/*"))
+
+
+def test_max_hours_counts_only_what_would_be_submitted_now(command: Any, fake_cluster) -> None:
+    assert command("sweep", *CELLS, *SLURM).returncode == 1
+    again = command("sweep", *CELLS, *SLURM, "--max-hours", "1e-9")
+    assert again.returncode == 1, again.stderr
+    assert "5 queued" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--executor", "slurm"), "no cluster profile named"),
+        (("--executor", "slurm", "--profile", "h10"), "did you mean 'h100'"),
+        (("--executor", "slrum"), "unknown executor"),
+        (("--wait",), "--wait belongs to --executor slurm"),
+    ],
+)
+def test_a_misspelt_request_is_one_line_and_exit_code_2(command: Any, fake_cluster, words: tuple[str, ...], said: str) -> None:
+    done = command("sweep", *CELLS, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert fake_cluster.calls() == []
+
+
+def test_submitted_cells_are_queued_in_status_and_cancelled_by_cancel(command: Any, fake_cluster) -> None:
+    submitted = command("sweep", *CELLS, *SLURM)
+    assert submitted.returncode == 1, submitted.stderr
+    assert "submitted: 5 cells in 2 jobs" in submitted.stderr
+    shown = json.loads(command("status", *CELLS, "--json").stdout)
+    assert shown["sweeps"][0]["status"] == {"queued": 5}
+    cell = shown["sweeps"][0]["missing"][0]["id"]
+    assert command("cancel", cell).returncode == 0
+    assert fake_cluster.calls("scancel") == []  # its job holds three more
+    assert command("cancel", "table1", "--scale", "smoke").returncode == 0
+    assert fake_cluster.calls("scancel")[0]["arguments"] == ["1"]
+    after = json.loads(command("status", *CELLS, "--json").stdout)
+    assert after["sweeps"][0]["status"] == {"cancelled": 5}
+
+
+def test_status_asks_no_scheduler_where_nothing_is_submitted(command: Any, fake_cluster) -> None:
+    done = command("status", *CELLS)
+    assert done.returncode == 0
+    assert fake_cluster.calls() == []
+
+
+def test_status_says_that_the_scheduler_is_silent_and_exits_with_3_where_files_tell_nothing(command: Any, fake_cluster) -> None:
+    command("sweep", *CELLS, *SLURM)
+    for name in ("squeue", "sacct"):
+        fake_cluster.behave(name, code=1, error="Unable to contact slurm controller", forever=True)
+    done = command("status", *CELLS)
+    assert done.returncode == 3
+    assert "does not answer" in done.stderr
+    assert "5 queued" in done.stdout
+
+
+def test_a_cancel_that_the_scheduler_does_not_hear_is_written_down_and_exits_with_3(command: Any, fake_cluster) -> None:
+    command("sweep", *CELLS, *SLURM)
+    fake_cluster.behave("scancel", code=1, error="scancel: error: Unable to contact slurm controller", act=False)
+    done = command("cancel")
+    assert done.returncode == 3
+    assert "will do nothing" in done.stderr
+    shown = json.loads(command("status", *CELLS, "--json").stdout)
+    assert shown["sweeps"][0]["status"] == {"cancelled": 5}
+
+
+def test_logs_of_a_cell_that_has_not_begun_are_those_of_its_job(command: Any, fake_cluster, tmp_path: Path) -> None:
+    command("sweep", *CELLS, *SLURM)
+    (logs,) = (tmp_path / "runs").glob("submissions/*/logs")
+    (logs / "1_0_0_log.err").write_text("module: command not found\n")
+    shown = json.loads(command("status", *CELLS, "--json").stdout)
+    done = command("logs", shown["sweeps"][0]["missing"][0]["id"])
+    assert done.stdout == "module: command not found\n"
+    assert command("logs", "nothing-like-it").returncode == 2
