@@ -108,7 +108,7 @@ def read_bytes(path: str | Path) -> tuple[bytes, float] | None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise StoreError(f"{path} is a symbolic link, which is not followed", _LINK_REMEDY) from error
-        raise StoreError(f"cannot read {path}: {error.strerror}", "Check its permissions") from error
+        raise StoreError(f"cannot read {path}: {error.strerror}", "Check the path and its permissions") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
