@@ -80,7 +80,8 @@ def uniform(
 ) -> torch.Tensor:
     """Float64 ``[rows, count]`` in [0, 1), 53 random bits each."""
     pairs = words(seed, stream, step, rows, 2 * count, device).reshape(rows.numel(), count, 2)
-    return ((pairs[..., 0] >> 5) * 67108864.0 + (pairs[..., 1] >> 6)) / 9007199254740992.0
+    # The type must be named: an integer tensor times a Python float takes the default type, float32, where u rounds to 1.
+    return ((pairs[..., 0] >> 5).to(torch.float64) * 67108864.0 + (pairs[..., 1] >> 6)) / 9007199254740992.0
 
 
 def integers(

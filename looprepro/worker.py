@@ -198,7 +198,7 @@ class Worker:
         highest = reading.highest
         if highest is None:
             return "open"
-        if highest.status == "running" and not owned_by_nobody:
+        if highest.status == "running" and not owned_by_nobody and not self.store.is_free(task.id):
             return "held"
         if highest.status == "failed" and highest.number > task.after:
             return "failed"

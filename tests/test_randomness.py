@@ -52,7 +52,9 @@ def test_seed_stream_step_and_row_each_change_the_draw():
 
 def test_uniform_integers_and_truncated_normal_follow_their_laws():
     rows = torch.arange(200)
-    u = randomness.uniform(0, 1, 0, rows, 100).flatten().numpy()
+    u = randomness.uniform(0, 1, 0, rows, 100)
+    assert u.dtype == torch.float64
+    u = u.flatten().numpy()
     assert stats.kstest(u, "uniform").pvalue > 1e-3
     counts = torch.bincount(randomness.integers(0, 2, 0, rows, 300, 60).flatten(), minlength=60).numpy()
     assert stats.chisquare(counts).pvalue > 1e-3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from looprepro.cli.options import RESULTS, RUNS, Json, ResultsFolder, Runs, Scale, chosen_scale, expansions_of, say
+from looprepro.cli.options import RESULTS, RUNS, Json, ResultsFolder, Runs, Scale, expansions_of, known_scale, say
 
 if TYPE_CHECKING:
     from looprepro.analysis.table import Table
@@ -22,10 +22,13 @@ def collect(
 ) -> None:
     """Gather every finished cell into results/<scale>/ and render the tables there. Exit code 1 while numbers are missing."""
     from looprepro.analysis.collect import collect_scale
+    from looprepro.files.errors import StoreError
     from looprepro.report.tables import write_tables
     from looprepro.store import Store
 
-    wanted = chosen_scale(scale)
+    if results.exists() and not results.is_dir():
+        raise StoreError(f"{results} is not a folder", "Check the path, or choose another one with --results")
+    wanted = known_scale(scale)
     found = collect_scale(Store(runs), results, wanted, prune=prune)
     for line in (*found.problems, *found.warnings):
         say(f"warning: {line}")
@@ -49,7 +52,8 @@ def collect(
     else:
         counts = ", ".join(f"{n} {name}" for name, n in sorted(found.statuses.items()))
         typer.echo(f"{found.folder / 'results.parquet'}: {found.rows} rows; cells: {counts or 'none'}")
-        typer.echo(f"{found.folder / 'tables'}: {', '.join(sorted({path.stem for path in written}))}")
+        if written:
+            typer.echo(f"{found.folder / 'tables'}: {', '.join(sorted({path.stem for path in written}))}")
         for name in found.missing[:SHOWN]:
             say(f"missing: {name}")
         if len(found.missing) > SHOWN:

@@ -14,7 +14,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Free it.")]
 
 
 def gc(runs: Runs = RUNS, yes: Yes = False, as_json: Json = False) -> None:
-    """Old checkpoints and leftovers of killed processes. A finished cell keeps its weights, an unfinished one its newest two."""
+    """Old checkpoints and leftovers of killed processes. A finished cell keeps its weights, others their newest two."""
     from looprepro.store import Store
 
     store = Store(runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import typer
 
@@ -13,7 +14,7 @@ def list_sweeps(as_json: Json = False) -> None:
     """Sweeps, their scales, and what each needs."""
     from looprepro.planning import available_sweeps, expand, load_sweep, plan
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for sweep in map(load_sweep, available_sweeps()):
         for scale in sweep.scales:
             expansion = expand(sweep, scale)

@@ -76,6 +76,12 @@ def run() -> None:
         # The reader of our output (head, less) has left: not an error. Python's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # met while reading; whoever writes explains it at the place
+        if os.environ.get("LOOPREPRO_DEBUG"):
+            raise
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        say(f"error: {what}. Check the path and its permissions, or choose another folder with --runs or --results")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

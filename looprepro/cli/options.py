@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from looprepro.planning import Expansion
 
+SCALES = ("smoke", "mini", "paper")
 DEFAULT_SCALE = "smoke"
 
 
@@ -62,8 +63,20 @@ def split_targets(targets: Sequence[str] | None) -> tuple[list[str], list[str]]:
 def chosen_scale(scale: str | None, expansions: Sequence[Expansion] = ()) -> str:
     """The scale asked for, or smoke with one line on what that shows and how to ask for more."""
     if scale is None and expansions:
-        say(f"scale {DEFAULT_SCALE}: {expansions[0].sweep.scales[DEFAULT_SCALE].note} Ask for more with --scale mini or paper.")
+        say(f"scale {DEFAULT_SCALE}: {expansions[0].sweep.scale(DEFAULT_SCALE).note} Ask for more with --scale mini or paper.")
+    elif scale is None:
+        say(f"scale {DEFAULT_SCALE}: shows that the path works, no more. Ask for more with --scale mini or paper.")
     return scale or DEFAULT_SCALE
+
+
+def known_scale(scale: str | None) -> str:
+    """As :func:`chosen_scale`, for a command without a sweep. :class:`ConfigError` where no sweep can have that scale."""
+    from looprepro.files.errors import ConfigError
+    from looprepro.planning.keys import nearest
+
+    if scale is not None and scale not in SCALES:
+        raise ConfigError(f"unknown scale '{scale}'", f"Did you mean '{nearest(scale, SCALES)}'? Use {', '.join(SCALES)}")
+    return chosen_scale(scale)
 
 
 def expansions_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,10 @@ Where = Annotated[str, typer.Option("--executor", help="local: worker processes;
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu or cuda instead of the scale's; recorded in every row.", show_default=False)
 ]
+
+
+FULL = 1 << 20
+"""Free bytes under which a disk counts as full."""
 
 
 def sweep(
@@ -112,10 +117,12 @@ def run_plan(
             shown.show(progress)
             last = progress
     assert last is not None, "an executor yields at least its last progress"
-    failures = {name: known for name, known in last.presence.items() if known.status in ("failed", "lost", "cancelled")}
-    for name, known in failures.items():
+    failures = _failures(store, last)
+    for name, (status, cause) in failures.items():
         logs = store.log_files(name)
-        say(f"{known.status}: {name}: {known.cause or 'no cause recorded'}" + (f" ({logs[-1]})" if logs else ""))
+        say(f"{status}: {name}: {cause or 'no cause recorded'}" + (f" ({logs[-1]})" if logs else ""))
+    if last.exit_code == 1 and not failures and shutil.disk_usage(store.root).free < FULL:
+        say(f"error: the disk of {store.root} is full, so that no cause could be written. Free space (looprepro gc)")
     if as_json:
         ran = {name: {"status": known.status, "cause": known.cause} for name, known in last.presence.items()}
         typer.echo(json.dumps({"wanted": made.wanted, "ran": ran, "exit_code": last.exit_code}, indent=2))
@@ -127,6 +134,19 @@ def run_plan(
         )
         say(f"{summary(last)}; {again}")
     return last.exit_code or (0 if not made.needs_retraining else 1)
+
+
+def _failures(store: Store, last: Progress) -> dict[str, tuple[str, str]]:
+    """Cell -> (status, cause) of what went wrong. A trained cell whose evaluation failed is done; its last attempt is not."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, known in last.presence.items():
+        if known.status in ("failed", "lost", "cancelled"):
+            found[name] = (known.status, known.cause)
+        elif known.status == "done" and name not in last.complete:
+            highest = store.reading(name).highest
+            if highest is not None and highest.status in ("failed", "lost"):
+                found[name] = (highest.status, highest.cause)
+    return found
 
 
 def _executor(name: str, jobs: int | None) -> Executor:

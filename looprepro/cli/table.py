@@ -27,16 +27,19 @@ def table(
     drop_diverged: Drop = False,
     compare: Compare = False,
 ) -> None:
-    """Print a table: mean ± standard error over seeds, n, what is missing, and the paper's number. Exit code 1 if incomplete."""
+    """Print a table: mean ± standard error over seeds, n, what is missing, and the paper's number (exit code 1: incomplete)."""
     import shutil
 
     from looprepro.analysis.fill import build_table
     from looprepro.analysis.references import load_references
     from looprepro.analysis.results import load_results
     from looprepro.analysis.table_plan import table_plan
+    from looprepro.files.errors import ConfigError
     from looprepro.planning import expand, load_sweep
-    from looprepro.report.tables import render
+    from looprepro.report.tables import SUFFIXES, render
 
+    if format not in SUFFIXES:
+        raise ConfigError(f"unknown format '{format}'", f"Use one of {', '.join(SUFFIXES)}")
     loaded = load_sweep(sweep)
     expansion = expand(loaded, scale or "smoke", overrides=overrides or (), only=only or (), seeds=seeds)
     wanted = chosen_scale(scale, [expansion])

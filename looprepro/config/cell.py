@@ -94,6 +94,8 @@ class Recurrence(Frozen):
             raise ValueError(f"{self.scheme} needs maximum (T_max)")
         if self.scheme == "poisson-truncated-full" and self.backprop_depth is None:
             raise ValueError("poisson-truncated-full needs backprop_depth")
+        if self.parcae_compat and (self.scheme != "poisson-truncated-full" or self.mean != int(self.mean)):
+            raise ValueError("parcae_compat imitates poisson-truncated-full with a whole mean: set the scheme, or leave it out")
         return self
 
 

@@ -24,6 +24,8 @@ KEPT_CHECKPOINTS = 2
 """Of an unfinished cell: the newest and the one before, should the newest turn out broken."""
 LEFTOVER_AGE = 3600.0
 """Seconds after which a temporary file counts as left behind."""
+LAUNCH_AGE = 30 * 86400.0
+"""Seconds after which the manifest and worker logs of a command are of no more use."""
 _LEFTOVER_ENDINGS = (".tmp", ".untrusted", ".freed")
 
 
@@ -48,8 +50,8 @@ def find_garbage(layout: Layout, ids: Iterable[str]) -> Iterator[Garbage]:
                 yield from _leftovers(part, cell_id)
             for attempt in reading.attempts:
                 yield from _leftovers(folder / "attempts" / attempt_name(attempt.number), cell_id)
-    for part in (layout.cells, layout.launches):
-        yield from _leftovers(part, None)
+    yield from _leftovers(layout.cells, None)
+    yield from _old_launches(layout.launches)
 
 
 def free(layout: Layout, garbage: Iterable[Garbage]) -> int:
@@ -120,6 +122,16 @@ def _leftovers(folder: Path, cell_id: str | None) -> Iterator[Garbage]:
         if abandoned:
             kind = "set aside as not trusted" if name.endswith(".untrusted") else "temporary, left by a process that died"
             yield Garbage(path, _size(path), kind, cell_id)
+
+
+def _old_launches(folder: Path) -> Iterator[Garbage]:
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            newest = max([path.stat().st_mtime, *(file.lstat().st_mtime for file in path.iterdir())])
+            if time.time() - newest > LAUNCH_AGE:
+                yield Garbage(path, _size(path), "manifest and worker logs of a command of more than 30 days ago")
 
 
 def _size(path: Path) -> int:

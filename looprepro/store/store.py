@@ -17,9 +17,10 @@ from looprepro.files.json_files import canonical_json, pretty_json
 from looprepro.store import gc
 from looprepro.store.attempt import Attempt
 from looprepro.store.layout import SCHEMA, Layout, attempt_name, attempt_numbers, checked_name, read_document
+from looprepro.store.owner import current_owner
 from looprepro.store.records import CellRecord, record_of
 from looprepro.store.requests import read_requests, record_request
-from looprepro.store.reservation import claim, file_system_time
+from looprepro.store.reservation import claim, file_system_time, is_free
 from looprepro.store.status import CellReading, read_cell
 
 _CLOCK_VALID = 60.0
@@ -38,6 +39,7 @@ class Store:
 
     def ids(self) -> list[str]:
         """Ids of all cells that have a folder, sorted."""
+        self.layout.refuse_links(self.layout.cells)
         try:
             with os.scandir(self.layout.cells) as entries:
                 return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False))
@@ -134,6 +136,15 @@ class Store:
         return claim(
             self.layout, cell_id, needed=needed, contents=contents or {}, beat_seconds=beat_seconds, clock=self._file_system_now
         )
+
+    def is_free(self, cell_id: str) -> bool:
+        """Whether no live process holds the cell, as a claim would judge it (by the file system's clock, read by a probe)."""
+        folder = self.layout.attempts(cell_id)
+        self.layout.refuse_links(folder)
+        numbers = attempt_numbers(folder)
+        if not numbers:
+            return True
+        return is_free(folder / attempt_name(numbers[-1]), current_owner(), lambda: self._file_system_now(folder))
 
     def record_request(self, request: Mapping[str, Any]) -> Path:
         """Keep {"sweep", "scale", "overrides", "cells"}: what collect places cells by."""

@@ -29,6 +29,8 @@ SCHEMA = 1
 KEPT = 2
 """Checkpoints kept per attempt while training: the newest, and one older in case that is damaged."""
 
+REQUIRED = frozenset({"weights.safetensors", "optimizer.safetensors"})
+
 Tensors = Mapping[str, Tensor]
 
 
@@ -49,9 +51,14 @@ class Checkpoint:
         return self.tensors["weights"] | self.tensors.get("average", {})
 
 
+def folder_name(step: int) -> str:
+    """``checkpoint-00001200`` for step 1200."""
+    return f"checkpoint-{step:08d}"
+
+
 def save(parent: Path, step: int, seconds: float, tensors: Mapping[str, Tensors], extra: Mapping[str, Any]) -> Path:
     """Write ``parent/checkpoint-<step>`` and drop this parent's older ones beyond :data:`KEPT`. Returns its path."""
-    folder = parent / f"checkpoint-{step:08d}"
+    folder = parent / folder_name(step)
 
     def fill(target: Path) -> None:
         checksums = {}
@@ -74,7 +81,7 @@ def save(parent: Path, step: int, seconds: float, tensors: Mapping[str, Tensors]
 def load(folder: Path) -> Checkpoint:
     """Read and verify one checkpoint. :class:`StoreError` where a file is missing, truncated or altered."""
     state = read_json(folder / "state.json")
-    if not isinstance(state, dict) or state.get("schema") != SCHEMA:
+    if not (isinstance(state, dict) and state.get("schema") == SCHEMA and _is_whole(state, folder)):
         raise StoreError(f"{folder}/state.json is not a checkpoint of schema {SCHEMA}", "It is skipped; an older one is used")
     tensors = {}
     for name, checksum in state["sha256"].items():
@@ -86,6 +93,20 @@ def load(folder: Path) -> Checkpoint:
         except (OSError, SafetensorError) as error:
             raise StoreError(f"{file} cannot be read: {error}", "It is skipped; an older one is used") from error
     return Checkpoint(folder, int(state["step"]), float(state["seconds"]), tensors, dict(state["extra"]))
+
+
+def _is_whole(state: Mapping[str, Any], folder: Path) -> bool:
+    """Whether state.json, which no checksum covers, has every key and is of the step in the folder's name."""
+    sums, extra, seconds = state.get("sha256"), state.get("extra"), state.get("seconds")
+    return (
+        isinstance(sums, dict)
+        and sums.keys() >= REQUIRED
+        and all(Path(name).name == name for name in sums)
+        and isinstance(extra, dict)
+        and isinstance(seconds, int | float)
+        and isinstance(state.get("step"), int)
+        and folder.name == folder_name(state["step"])
+    )
 
 
 def load_newest(folders: Iterable[Path]) -> Checkpoint | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -49,21 +49,35 @@ def run_cell(
     device = prepare(execution)
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     result = attempt.result()
-    if result is None:
+    weights = _weights(attempt, result)
+    if result is None or (result["status"] == "done" and evaluations and weights is None):
+        # The second case: asked to train again, since a measurement is missing and the weights are gone.
         outcome = _train(cell, task, execution, device, attempt, stop)
         if outcome.status == "stopped":
             return outcome
         result = attempt.result()
         if result is None:
             raise StoreError(f"the result of {attempt.cell_id} cannot be read back", "Run the same command again")
+        weights = _weights(attempt, result)
     if result["status"] == "diverged":
         return Outcome("diverged", int(result["step"]), str(result.get("reason", "")))
     if evaluations:
-        model = trained_model(cell, task, attempt.cell_path / result["weights"]).to(device)
+        if weights is None:
+            raise StoreError(f"the weights of {attempt.cell_id} are gone", "Train again with --retrain")
+        model = _whole_model(cell, task, weights).to(device)
         measured = evaluate(model, task, cell, [wanted for _, wanted in evaluations], device)
         for evaluation_id, wanted in evaluations:
             attempt.write_evaluation(evaluation_id, measured[wanted])
     return Outcome("done", int(result["step"]))
+
+
+def _weights(attempt: Attempt, result: Mapping[str, Any] | None) -> Path | None:
+    """The checkpoint that the result names; where it is gone, a newer attempt's of the same last step; else None."""
+    if result is None or result["status"] != "done":
+        return None
+    named = attempt.cell_path / str(result["weights"])
+    others = (f for f in attempt.checkpoint_folders() if f.name == named.name)
+    return named if named.is_dir() else next(others, None)
 
 
 def prepare(execution: Execution) -> torch.device:
@@ -89,6 +103,16 @@ def trained_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
     return model
 
 
+def _whole_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
+    try:
+        return trained_model(cell, task, folder)
+    except StoreError as error:
+        raise StoreError(
+            f"the trained weights cannot be used: {error.message}",
+            f"Remove {folder} and run the same command with --retrain; numbers measured before stay",
+        ) from error
+
+
 def _train(
     cell: Cell, task: Task, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]
 ) -> Outcome:
@@ -97,17 +121,19 @@ def _train(
     if found is not None:
         trainer.restore(found)
         print(f"resumed at step {found.step} from {found.folder}", flush=True)
-    resumed = attempt.number - 1 if found is not None else 0
+    resumed = int(found.extra["resumed"]) + 1 if found is not None else 0
     total = cell.training.steps
     metrics = attempt.path / "metrics.jsonl"
     kept = found.folder if found is not None and found.step == total else None
-    last_saved_at = trainer.seconds
+    last_saved_at, last_saved_step = trainer.seconds, trainer.step
 
     def save() -> Path:
-        nonlocal last_saved_at
+        nonlocal last_saved_at, last_saved_step
         attempt.ensure_owner()
-        last_saved_at = trainer.seconds
-        return checkpoint.save(attempt.path, trainer.step, trainer.seconds, trainer.tensors(), {"cell": attempt.cell_id})
+        last_saved_at, last_saved_step = trainer.seconds, trainer.step
+        return checkpoint.save(
+            attempt.path, trainer.step, trainer.seconds, trainer.tensors(), {"cell": attempt.cell_id, "resumed": resumed}
+        )
 
     def on_step(report: StepReport) -> None:
         if report.step % execution.log_every == 0 or report.step in (1, total):
@@ -119,7 +145,6 @@ def _train(
             save()
 
     attempt.beat(trainer.step, total)
-    began_at = trainer.step
     common = {"resumed": resumed, "device": _device_name(device), "torch_threads": torch.get_num_threads()}
     try:
         signal = run_steps(trainer, until=total, stop=stop, on_step=on_step)
@@ -131,7 +156,7 @@ def _train(
         )
         return Outcome("diverged", diverged.step, diverged.reason)
     if signal:
-        if trainer.step > began_at:
+        if trainer.step > last_saved_step:  # a step has one checkpoint, which never changes
             save()
         return Outcome("stopped", trainer.step, signal)
     folder = kept or save()

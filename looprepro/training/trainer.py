@@ -17,7 +17,7 @@ from torch import Tensor
 from looprepro import randomness
 from looprepro.config.cell import Cell, Execution
 from looprepro.models.looped_transformer import LoopedTransformer
-from looprepro.models.recurrence import depths, parcae_depths
+from looprepro.models.recurrence import depths, parcae_compatible_depths
 from looprepro.tasks.task import Task
 from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.schedule import learning_rate
@@ -86,8 +86,7 @@ class Trainer:
         """Recurrence counts of the step's rows, int64 ``[batch]``; shared by all runs whatever their seed."""
         config, rows = self.cell.model.recurrence, self.cell.training.batch
         if config.parcae_compat:
-            no_grad, with_grad = parcae_depths(step, rows, config.mean, config.backprop_depth or round(config.mean))
-            return no_grad + with_grad
+            return parcae_compatible_depths(config, step, rows)
         u = randomness.uniform(randomness.DEPTH_SEED, randomness.DEPTH, step, torch.arange(rows), 1)
         return depths(config, u[:, 0])
 

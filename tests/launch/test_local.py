@@ -275,7 +275,8 @@ def test_random_kills_change_no_number(
     assert kills > 0
     assert last.exit_code == 0
     assert _values(store, work) == _values(quiet, work)
-    assert _finished(journal) == [0, 1, 2, 3, 4, 5] or kills > 0  # a kill between result and note loses the note only
+    # Noted by whoever published the result; a kill between result and note loses the note, never doubles it.
+    assert len(set(_finished(journal))) == len(_finished(journal))
 
 
 def test_a_collision_is_raised_before_anything_runs(

@@ -214,6 +214,24 @@ def test_a_superseded_attempt_stops_and_writes_nothing_shared(store: Store, make
     assert store.presence([item.id])[item.id].status == "running"
 
 
+def test_a_requeued_job_goes_on_at_once_although_its_first_copy_still_beats(
+    store: Store, make_work: MakeWork, training: ModuleType, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (item,) = make_work(1)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
+    store.register(item.id, item.config)
+    first = store.claim(item.id)
+    assert first is not None
+    owner = json.loads((first.path / "owner.json").read_text())
+    (first.path / "owner.json").write_text(json.dumps({**owner, "host": "node-1"}))
+    assert run_manifest(manifest_of(store, [item], {}), run_cell=training.run_cell) == 0
+    assert journal() == []  # the same job, not requeued: held
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert run_manifest(manifest_of(store, [item], {}), run_cell=training.run_cell) == 0
+    assert _trained(journal) == [0]
+
+
 def test_without_wait_a_held_cell_is_left_to_its_holder_and_with_wait_it_is_waited_for(
     store: Store, make_work: MakeWork, training: ModuleType, journal: Journal
 ) -> None:

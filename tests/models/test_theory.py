@@ -56,6 +56,7 @@ def is_toeplitz(matrix: torch.Tensor, tolerance: float = 1e-11) -> bool:
 
 
 def close(a: torch.Tensor, b: torch.Tensor, tolerance: float = 1e-11) -> bool:
+    a, b = a.detach(), b.detach()
     return bool((a - b).abs().max() <= tolerance * max(1.0, float(b.abs().max())))
 
 

@@ -70,3 +70,15 @@ def test_links_are_neither_offered_nor_followed(store: Store, finished: Attempt,
     store.free(store.garbage())
     assert (outside / "precious").read_text() == "x"
     assert not folder.exists()
+
+
+def test_logs_of_commands_go_after_a_month(store: Store) -> None:
+    recent, old = store.new_launch(), store.new_launch()
+    for folder, days in ((recent, 20), (old, 40)):
+        (folder / "manifest.json").write_text("{}")
+        for path in (folder / "manifest.json", folder):
+            os.utime(path, (time.time() - days * 86400,) * 2)
+    assert [item.path for item in store.garbage()] == [old]
+    store.free(store.garbage())
+    assert recent.is_dir()
+    assert not old.exists()

@@ -1,0 +1,69 @@
+# looprepro: every target works from a fresh clone; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SCALE ?= smoke
+EXECUTOR ?= local
+# Where torch comes from, if not from the package index: https://download.pytorch.org/whl/cpu for a CPU-only build.
+TORCH_INDEX_URL ?=
+# One thread per process: tests run in parallel, and rounding depends on the number of threads.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-slow test-slurm lint type bench tables figures reproduce-all clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.installed ## make .venv with the pinned dependencies and looprepro itself
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+test: setup ## run the test suite (under 10 minutes on two cores)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow and not slurm"
+
+test-slow: setup ## run the tests that take minutes
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "slow and not slurm"
+
+test-slurm: setup ## start a private one-node SLURM, run the tests marked slurm, stop it (Debian packages, needs root to install)
+	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v munged >/dev/null || { \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    slurmctld slurmd slurm-client munge >/dev/null; }
+	$(BIN)/python -m pytest -p no:xdist -m "slurm and not slow" tests/slurm
+
+lint: setup ## ruff and the import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+type: setup ## mypy
+	$(BIN)/mypy
+
+bench: setup ## print the performance ratios (an idle machine, please)
+	$(BIN)/python benchmarks/depth_loop.py
+	$(BIN)/python benchmarks/geometry.py
+
+tables: setup ## collect and render the tables of SCALE
+	$(BIN)/looprepro collect --scale $(SCALE)
+
+figures: setup ## draw the figures of SCALE
+	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE)
+
+# A failed cell does not hide the numbers of the others: everything is collected and printed, and the exit code says 1.
+reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, print the tables, draw the figures, write the report
+	@status=0; \
+	$(BIN)/looprepro sweep --all --scale $(SCALE) --executor $(EXECUTOR) || status=$$?; \
+	if [ $$status -ge 2 ]; then exit $$status; fi; \
+	$(BIN)/looprepro collect --scale $(SCALE) || status=1; \
+	cat results/$(SCALE)/tables/*.txt; \
+	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE) || status=1; \
+	$(BIN)/looprepro report --scale $(SCALE) || status=1; \
+	exit $$status
+
+clean: ## remove the virtual environment and caches; runs/ and results/ stay
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,164 @@
+"""SIGKILL at any moment costs time, never a number: what is collected in the end is what an undisturbed run gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from looprepro.analysis.collect import collect_scale
+from looprepro.analysis.placements import request_document
+from looprepro.files.json_files import write_json
+from looprepro.launch.base import manifest_of, thread_environment, work_of
+from looprepro.planning import expand, load_sweep
+from looprepro.store import Store
+
+SEED = 20
+KILLS = 20
+DIFFERS = {"attempt", "resumed", "wall_hours", "device_hours", "host", "commit", "dirty"}
+"""Columns that may differ between two runs: how they went, and the working tree, which others may change meanwhile."""
+MOMENTS = [
+    ("checkpoint written, not renamed", 2),
+    ("checkpoint renamed, older one not dropped", 3),
+    ("older checkpoint half deleted", 1),
+    ("series replaced, no result", 1),
+    ("result not published", 1),
+    ("result published, nothing evaluated", 1),
+    ("one evaluation of two", 1),
+    ("evaluated, end not written", 1),
+]
+SWEEP = """
+name: tiny
+title: Tiny
+place: nowhere
+paper: rotate_the_loop
+kind: table
+base:
+  task: {kind: group_words, group: S3, length: 4}
+  model:
+    width: 8
+    heads: 2
+    prelude_layers: 1
+    core_layers: 1
+    coda_layers: 1
+    recurrence: {maximum: 3, mean: 2}
+  training: {lr: 1.0e-2, steps: STEPS, batch: 4, warmup: 4, average_last: 0.25}
+axes:
+  method:
+    - {role: diagonal, set: {model.injection.method: diagonal}}
+    - {role: G=2, set: {model.injection.method: conformal, model.injection.groups: 2}}
+evaluations: {budgets: [T_max, 2T_max], items: 8}
+layout: {rows: [method], columns: [T], metric: last_token_accuracy}
+scales:
+  smoke:
+    note: nothing but speed.
+    seeds: 0-1
+    execution: {threads: 1, device: cpu, log_every: 5, checkpoint_steps: 3}
+"""
+
+
+class Workers:
+    """Forked workers of one sweep, one at a time, that can be killed."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        sweep = folder / "tiny.yaml"
+        sweep.write_text(SWEEP.replace("STEPS", str(steps)))
+        self.folder = folder
+        self.expansion = expand(load_sweep(sweep), "smoke")
+        script = Path(__file__).with_name("forking_workers.py")
+        environment = os.environ | thread_environment(1) | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        self._process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
+        )
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+        self._process.stdout.close()
+
+    def start(self, store: Store, moment: str | None = None, nth: int = 1) -> int:
+        """The process id of a worker on everything that is missing: what the same command again would start."""
+        work = work_of(self.expansion.cells)
+        manifest = self.folder / "manifest.json"
+        write_json(manifest, manifest_of(store, work, store.highest_attempts(item.id for item in work), wait=True))
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"manifest": str(manifest), "moment": moment, "nth": nth}) + "\n")
+        return int(self.answer()["pid"])
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        content: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return content
+
+    def run(self, store: Store) -> None:
+        """To completion."""
+        self.start(store)
+        assert self.answer() == {"code": 0}
+
+
+@pytest.fixture
+def workers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workers]:
+    started = Workers(tmp_path, request.param)
+    yield started
+    started.close()
+
+
+def collected(store: Store, results: Path, workers: Workers) -> tuple[list[dict[str, Any]], bytes]:
+    """Rows without the columns that may differ, and the series."""
+    store.record_request(request_document(workers.expansion))
+    found = collect_scale(store, results, "smoke")
+    assert found.complete, found
+    assert not found.problems
+    rows = parquet.read_table(found.folder / "results.parquet").to_pylist()
+    assert {row["status"] for row in rows} == {"done"}
+    kept = [{name: value for name, value in row.items() if name not in DIFFERS} for row in rows]
+    series = parquet.read_table(found.folder / "series.parquet").to_pylist()
+    return kept, json.dumps(series).encode()
+
+
+@pytest.mark.parametrize("workers", [60], indirect=True)
+def test_killed_at_every_moment_between_two_renames(workers: Workers, tmp_path: Path) -> None:
+    store = Store(tmp_path / "disturbed")
+    for moment, nth in MOMENTS:
+        pid = workers.start(store, moment, nth)
+        assert workers.answer() == {"moment": moment}
+        os.kill(pid, signal.SIGKILL)
+        assert workers.answer() == {"code": -signal.SIGKILL}
+    workers.run(store)
+    undisturbed = Store(tmp_path / "undisturbed")
+    workers.run(undisturbed)
+    assert collected(store, tmp_path / "one", workers) == collected(undisturbed, tmp_path / "two", workers)
+
+
+@pytest.mark.parametrize("workers", [150], indirect=True)
+def test_killed_at_random_moments(workers: Workers, tmp_path: Path) -> None:
+    store = Store(tmp_path / "disturbed")
+    moments = random.Random(SEED)
+    waits = [round(moments.uniform(0.05, 0.6), 3) for _ in range(KILLS)]
+    print(f"seed {SEED}: killed after {waits} s")
+    hit = 0
+    for wait in waits:
+        pid = workers.start(store)
+        time.sleep(wait)
+        os.kill(pid, signal.SIGKILL)
+        hit += workers.answer() == {"code": -signal.SIGKILL}
+    assert hit == KILLS, f"only {hit} of {KILLS} kills met a running worker: give the cells more steps"
+    presence = store.presence(planned.id for planned in workers.expansion.cells)
+    attempts = sum(known.attempts for known in presence.values())
+    assert attempts >= KILLS / 2, "hardly any worker lived long enough to hold a cell"
+    workers.run(store)
+    undisturbed = Store(tmp_path / "undisturbed")
+    workers.run(undisturbed)
+    assert collected(store, tmp_path / "one", workers) == collected(undisturbed, tmp_path / "two", workers)
