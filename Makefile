@@ -51,16 +51,17 @@ tables: setup ## collect and render the tables of SCALE
 	$(BIN)/looprepro collect --scale $(SCALE)
 
 figures: setup ## draw the figures of SCALE
-	$(BIN)/looprepro plot spectrum curves groups --scale $(SCALE)
+	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE)
 
 # A failed cell does not hide the numbers of the others: everything is collected and printed, and the exit code says 1.
-reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, print the tables, draw the figures
+reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, print the tables, draw the figures, write the report
 	@status=0; \
 	$(BIN)/looprepro sweep --all --scale $(SCALE) --executor $(EXECUTOR) || status=$$?; \
 	if [ $$status -ge 2 ]; then exit $$status; fi; \
 	$(BIN)/looprepro collect --scale $(SCALE) || status=1; \
 	cat results/$(SCALE)/tables/*.txt; \
-	$(BIN)/looprepro plot spectrum curves groups --scale $(SCALE) || status=1; \
+	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE) || status=1; \
+	$(BIN)/looprepro report --scale $(SCALE) || status=1; \
 	exit $$status
 
 clean: ## remove the virtual environment and caches; runs/ and results/ stay
