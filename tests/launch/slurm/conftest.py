@@ -93,7 +93,7 @@ class FakeSweep:
     """Fake cells and the command that submits what is missing of them to the pretended cluster."""
 
     def __init__(self, cluster: FakeCluster, store: Store, work: list[Work], fake: dict[str, str], **profile: Any) -> None:
-        given = {"partition": "gpu", "gpus": 0, "memory": "1G", "time": "1:00:00", "poll_seconds": 1.0, "submit_timeout": 1.0}
+        given = {"partition": "gpu", "gpus": 0, "memory": "1G", "time": "1:00:00", "poll_seconds": 1.0, "submit_timeout": 30.0}
         self.profile = Profile(name="fake", **{**given, **profile})
         self.cluster, self.store, self.work, self.fake = cluster, store, work, fake
         self.said: list[str] = []

@@ -15,6 +15,8 @@ from looprepro.files.errors import SchedulerUnreachable
 from looprepro.launch.scheduler import Scheduler, SubmissionUnclear
 from looprepro.store.submissions import Submissions
 
+# A fork stands for another process that dies; pytest-xdist has threads, which it does not need.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 MakeSweep = Callable[..., Any]
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -58,7 +60,7 @@ def test_nothing_of_an_allocation_reaches_sbatch_but_the_configuration(
 
 def test_a_job_whose_answer_was_lost_is_adopted(fake_cluster, make_sweep: MakeSweep) -> None:
     fake_cluster.behave("sbatch", hang=30)
-    sweep = make_sweep(3)
+    sweep = make_sweep(3, submit_timeout=3.0)
     assert sweep.command().exit_code == 1
     assert len(fake_cluster.jobs()) == 1
     assert any("adopted" in line for line in sweep.said)
@@ -67,7 +69,7 @@ def test_a_job_whose_answer_was_lost_is_adopted(fake_cluster, make_sweep: MakeSw
 
 
 def test_an_unclear_submission_is_settled_by_the_next_command(fake_cluster, make_sweep: MakeSweep) -> None:
-    sweep = make_sweep(3)
+    sweep = make_sweep(3, submit_timeout=3.0)
     fake_cluster.behave("sbatch", hang=30)
     fake_cluster.behave("squeue", code=1, error="squeue: error: Unable to contact slurm controller")
 
@@ -85,7 +87,7 @@ def test_an_unclear_submission_is_settled_by_the_next_command(fake_cluster, make
 def test_an_sbatch_that_blocks_is_given_up_and_the_cells_are_free_again(fake_cluster, make_sweep: MakeSweep) -> None:
     line = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
     fake_cluster.behave("sbatch", error=line, sleep=30, act=False)
-    sweep = make_sweep(3)
+    sweep = make_sweep(3, submit_timeout=1.0)
     assert sweep.command().exit_code == 1
     assert any("temporarily unable" in said and "not submitted: 3 cells" in said for said in sweep.said)
     assert fake_cluster.jobs() == []

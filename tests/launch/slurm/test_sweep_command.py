@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from looprepro.store import Store
+
 PROJECT = Path(__file__).resolve().parents[3]
 CELLS = ("table1", "--scale", "smoke", "--seeds", "0", "--only", "group=A5")
 SLURM = ("--executor", "slurm", "--profile", "test")
@@ -132,3 +134,41 @@ def test_logs_of_a_cell_that_has_not_begun_are_those_of_its_job(command: Any, fa
     done = command("logs", shown["sweeps"][0]["missing"][0]["id"])
     assert done.stdout == "module: command not found\n"
     assert command("logs", "nothing-like-it").returncode == 2
+
+
+def test_watching_ends_when_nothing_is_queued_or_running_any_more(command: Any, fake_cluster, tmp_path: Path) -> None:
+    command("sweep", *CELLS, *SLURM)
+    environment = {
+        **os.environ,
+        **fake_cluster.environment,
+        "PYTHONPATH": str(PROJECT),
+        "LOOPREPRO_RUNS": str(tmp_path / "runs"),
+    }
+    words = [sys.executable, "-u", "-P", "-m", "looprepro.cli.main", "status", *CELLS, "--watch"]
+    with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as watching:
+        assert watching.stdout
+        assert "5 queued" in watching.stdout.readline()
+        for index in ("0", "1"):
+            fake_cluster.set_task(1, index, state="CANCELLED")
+        rest, _ = watching.communicate(timeout=40)
+    assert watching.returncode == 0
+    assert "5 cancelled" in rest
+
+
+def test_following_a_log_goes_on_until_the_cell_has_ended(command: Any, store: Store, make_work: Any) -> None:
+    (item,) = make_work(1)
+    store.register(item.id, item.config)
+    attempt = store.claim(item.id)
+    assert attempt
+    (attempt.path / "log.txt").write_text("one\n")
+    words = [sys.executable, "-u", "-P", "-m", "looprepro.cli.main", "logs", item.id[:12], "-f", "--runs", str(store.root)]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as following:
+        assert following.stdout
+        assert following.stdout.readline() == "one\n"
+        with open(attempt.path / "log.txt", "a") as log:
+            log.write("two\n")
+        attempt.end("failed", "as planned", 0)
+        rest, _ = following.communicate(timeout=30)
+    assert rest == "two\n"
+    assert following.returncode == 0
