@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 SCALE ?= smoke
 EXECUTOR ?= local
+# For EXECUTOR=slurm: the cluster profile (slurm/*.yaml), and WAIT=1 to stay until everything is finished.
+PROFILE ?= h100
+WAIT ?=
 # Where torch comes from, if not from the package index: https://download.pytorch.org/whl/cpu for a CPU-only build.
 TORCH_INDEX_URL ?=
 # One thread per process: tests run in parallel, and rounding depends on the number of threads.
@@ -56,9 +59,12 @@ figures: setup ## draw the figures of SCALE
 # A failed cell does not hide the numbers of the others: everything is collected and printed, and the exit code says 1.
 reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, print the tables, draw the figures, write the report
 	@status=0; \
-	$(BIN)/looprepro sweep --all --scale $(SCALE) --executor $(EXECUTOR) || status=$$?; \
+	$(BIN)/looprepro sweep --all --scale $(SCALE) --executor $(EXECUTOR) \
+	  $(if $(filter slurm,$(EXECUTOR)),--profile $(PROFILE) $(if $(WAIT),--wait)) || status=$$?; \
 	if [ $$status -ge 2 ]; then exit $$status; fi; \
+	$(if $(filter slurm,$(EXECUTOR)),$(BIN)/looprepro status --scale $(SCALE);) \
 	$(BIN)/looprepro collect --scale $(SCALE) || status=1; \
+	if [ ! -f results/$(SCALE)/results.parquet ]; then exit 1; fi; \
 	cat results/$(SCALE)/tables/*.txt; \
 	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE) || status=1; \
 	$(BIN)/looprepro report --scale $(SCALE) || status=1; \
