@@ -83,6 +83,9 @@ def presence_of(reading: CellReading, submission: Submission, view: TaskView) ->
     begun = highest if highest is not None and highest.number > after else None
     if files.status in ("done", "diverged") or (begun and begun.status == "failed"):
         return files
+    own = begun is not None and (begun.owner.get("slurm") or {}).get("SUBMISSION") == submission.name
+    if begun and not own and (files.status == "running" or view.kind == "over"):
+        return files  # another executor has taken it meanwhile
     alive = files.status == "running" and view.kind != "over"
     if reading.id in submission.cancelled:
         return replace(files, status="running" if alive else "cancelled", cause="being cancelled" if alive else "cancelled")

@@ -120,6 +120,18 @@ def test_a_cancelled_waiting_index_that_vanishes_is_remembered_as_cancelled(fake
     assert len(fake_cluster.jobs()) == 2
 
 
+def test_a_cell_that_another_executor_runs_meanwhile_is_shown_as_its_files_say(fake_cluster, sweep: Any) -> None:
+    item = sweep.work[0]
+    sweep.store.register(item.id, item.config)
+    attempt = sweep.store.claim(item.id)
+    assert attempt
+    for word in ("PENDING", "RUNNING", "COMPLETED"):
+        fake_cluster.set_task(1, "0", state=word)
+        assert statuses(sweep)[0] == "running"
+    attempt.end("failed", "by hand", 0)
+    assert sweep.presence()[0].cause == "by hand"
+
+
 def test_looking_writes_nothing(fake_cluster, sweep: Any) -> None:
     def everything() -> dict[str, int]:
         return {str(path): path.stat().st_mtime_ns for path in Path(sweep.store.root).rglob("*")}
