@@ -49,6 +49,7 @@ type: setup ## mypy
 bench: setup ## print the performance ratios (an idle machine, please)
 	$(BIN)/python benchmarks/depth_loop.py
 	$(BIN)/python benchmarks/geometry.py
+	$(BIN)/python benchmarks/orchestrator.py
 
 tables: setup ## collect and render the tables of SCALE
 	$(BIN)/looprepro collect --scale $(SCALE)
