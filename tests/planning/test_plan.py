@@ -168,12 +168,12 @@ def test_other_configurations_are_scaled_by_their_arithmetic(monkeypatch: pytest
 
 
 def test_without_measurements_the_speed_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4500 steps of 1e12 operations on one core of 60e9 operations per second at the assumed share of it."""
+    """3000 steps of 1e12 operations on one core of 60e9 operations per second at the assumed share of it."""
     monkeypatch.setattr(estimate, "_formula", lambda name: lambda cell: 1e12)
     cells = expand(load_sweep("table1"), "mini", only=["method=diagonal", "group=A5"], seeds="0").cells
     planned = plan(cells, {})
     assert planned.bases == {"assumed": 1}
-    assert planned.device_hours == pytest.approx(4500e12 / (60e9 * FRACTION_OF_PEAK) / 3600)
+    assert planned.device_hours == pytest.approx(3000e12 / (60e9 * FRACTION_OF_PEAK) / 3600)
 
 
 def test_an_estimate_that_rests_on_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
