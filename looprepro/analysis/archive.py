@@ -17,8 +17,8 @@ def archived_presence(results_dir: Path, scale: str, ids: Collection[str]) -> di
     for row in read_rows(folder_of(results_dir, scale)):
         cell = row["cell"]
         if cell in ids and row["status"] in ("done", "diverged"):
-            seen[cell] = (row["status"], row["cause"] or "", row["attempt"] or 0, row["device_hours"])
-            if row["value"] is not None:
+            seen[cell] = (row["status"], row.get("cause") or "", row.get("attempt") or 0, row.get("device_hours"))
+            if row.get("value") is not None:
                 evaluations[cell].add(row["evaluation"])
     return {
         cell: Presence(

@@ -50,6 +50,8 @@ def read_yaml(path: Path) -> Document:
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError(f"{where}: not valid YAML: {problem}", "Fix the syntax at that line") from error
+    except RecursionError as error:  # an alias inside its own anchor
+        raise ConfigError(f"{path}:1: a value contains itself, or is nested too deeply", "Write it without aliases") from error
     return Document(Path(path), value, lines)
 
 

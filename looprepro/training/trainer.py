@@ -71,6 +71,8 @@ class Trainer:
     def __init__(self, cell: Cell, task: Task, execution: Execution, device: torch.device) -> None:
         self.cell, self.task, self.device = cell, task, device
         self.model = build_model(cell, task).to(device)
+        if execution.compile:
+            self.model.compile_core(dynamic=True)  # one graph for every number of active rows
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         training = cell.training
         self.optimizer = torch.optim.Adam(

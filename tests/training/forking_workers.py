@@ -16,8 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import looprepro.training.run
 import looprepro.worker
+from looprepro.config.cell import Cell, Execution, GroupWordsTask, LoopedTransformer, Recurrence, Training
+from looprepro.tasks import make_task
+from looprepro.training.run import prepare
+from looprepro.training.trainer import Trainer
 
 ANSWERS = os.dup(1)
 
@@ -79,7 +82,20 @@ def wait_at(moment: str, nth: int) -> None:
             raise ValueError(moment)
 
 
+def warm_up() -> None:
+    """One step of training, which imports what PyTorch imports only at its first use (most of a second)."""
+    cell = Cell(
+        task=GroupWordsTask(group="S3", length=4),
+        model=LoopedTransformer(width=8, heads=2, recurrence=Recurrence(mean=2.0, maximum=3)),
+        training=Training(steps=1, batch=2),
+        seed=0,
+    )
+    execution = Execution(threads=1, device="cpu")
+    Trainer(cell, make_task(cell.task, 0, 1, 2), execution, prepare(execution)).train_step()
+
+
 def main() -> None:
+    warm_up()
     for line in sys.stdin:
         request = json.loads(line)
         pid = os.fork()

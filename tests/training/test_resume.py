@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from looprepro.config.cell import Cell, Evaluation, Execution
+from looprepro.files.errors import StoreError
 from looprepro.store import Attempt, Store
 from looprepro.store.attempt import Superseded
 from looprepro.training import checkpoint
@@ -261,3 +263,36 @@ def test_a_superseded_attempt_saves_nothing_more(make_cell: MakeCell, begin: Beg
         run_cell(cell, [], execution, attempt, taken_over_at_step_four)
     assert [path.name for path in attempt.path.glob("checkpoint-*")] == ["checkpoint-00000003"]
     assert attempt.result() is None
+
+
+def test_weights_that_are_gone_are_trained_again_to_the_same_numbers(
+    make_cell: MakeCell, begin: Begin, execution: Execution
+) -> None:
+    cell = make_cell(average_last=0.5)
+    first = begin(cell)
+    run_cell(cell, evaluations(2), execution, first, never)
+    first.end("done")
+    before, numbers = weights_of(first), documents(first)
+    (folder,) = first.checkpoint_folders()
+    shutil.rmtree(folder)
+    second = begin(cell)
+    assert run_cell(cell, evaluations(3), execution, second, never).status == "done"
+    (again,) = second.checkpoint_folders()
+    found = checkpoint.load(again)
+    assert all(
+        torch.equal(t, before[f"{stem}/{name}"]) for stem, content in found.tensors.items() for name, t in content.items()
+    )
+    assert documents(second)["T2.json"] == numbers["T2.json"]
+    assert set(documents(second)) == {"T2.json", "T3.json"}
+
+
+def test_damaged_weights_are_an_error_that_says_how_to_go_on(make_cell: MakeCell, begin: Begin, execution: Execution) -> None:
+    cell = make_cell()
+    first = begin(cell)
+    run_cell(cell, [], execution, first, never)
+    first.end("done")
+    (folder,) = first.checkpoint_folders()
+    damage_truncate(folder)
+    with pytest.raises(StoreError, match=r"weights\.safetensors does not match its checksum\. Remove .* --retrain"):
+        run_cell(cell, evaluations(3), execution, begin(cell), never)
+    assert not (first.cell_path / "evaluations").exists()

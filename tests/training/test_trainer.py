@@ -150,3 +150,11 @@ def test_trapezoid_values_by_hand() -> None:
     assert rates([4, 79, 80, 90, 99], schedule="trapezoid", cooldown=0.2) == pytest.approx([8.0, 8.0, 8.0, 4.0, 0.4])
     assert rates([90], schedule="trapezoid", cooldown=0.2, final_lr_ratio=0.5) == pytest.approx([6.0])
     assert rates([99], schedule="trapezoid", cooldown=0.0) == [8.0]
+
+
+def test_a_scale_that_asks_for_compiling_gets_the_compiled_step(make_cell: MakeCell) -> None:
+    cell = make_cell()
+    task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
+    plain, compiled = (Trainer(cell, task, Execution(device="cpu", compile=c), CPU).model for c in (False, True))
+    assert plain._core_pass == plain._plain_core_pass
+    assert compiled._core_pass != compiled._plain_core_pass
