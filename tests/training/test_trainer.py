@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from looprepro.config.cell import Cell, Evaluation, Execution, Injection, Training
+from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.store import Attempt
 from looprepro.tasks import make_task
 from looprepro.training.run import run_cell
@@ -152,9 +153,12 @@ def test_trapezoid_values_by_hand() -> None:
     assert rates([99], schedule="trapezoid", cooldown=0.0) == [8.0]
 
 
-def test_a_scale_that_asks_for_compiling_gets_the_compiled_step(make_cell: MakeCell) -> None:
+def test_a_scale_that_asks_for_compiling_gets_the_compiled_step(make_cell: MakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = make_cell()
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-    plain, compiled = (Trainer(cell, task, Execution(device="cpu", compile=c), CPU).model for c in (False, True))
-    assert plain._core_pass == plain._plain_core_pass
-    assert compiled._core_pass != compiled._plain_core_pass
+    asked = []
+    monkeypatch.setattr(LoopedTransformer, "compile_core", lambda model, **options: asked.append(options))
+    Trainer(cell, task, Execution(device="cpu", compile=False), CPU)
+    assert asked == []
+    Trainer(cell, task, Execution(device="cpu", compile=True), CPU)
+    assert asked == [{"dynamic": True}]
