@@ -65,7 +65,7 @@ reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, 
 	if [ $$status -ge 2 ]; then exit $$status; fi; \
 	$(if $(filter slurm,$(EXECUTOR)),$(BIN)/looprepro status --scale $(SCALE);) \
 	$(BIN)/looprepro collect --scale $(SCALE) || status=1; \
-	if [ ! -f results/$(SCALE)/results.parquet ]; then exit 1; fi; \
+	if ! ls results/$(SCALE)/tables/*.txt >/dev/null 2>&1; then exit 1; fi; \
 	cat results/$(SCALE)/tables/*.txt; \
 	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE) || status=1; \
 	$(BIN)/looprepro report --scale $(SCALE) || status=1; \
