@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 if TYPE_CHECKING:
     from looprepro.planning import Expansion
 
-SCALES = ("smoke", "mini", "paper")
 DEFAULT_SCALE = "smoke"
 
 
@@ -73,9 +72,11 @@ def known_scale(scale: str | None) -> str:
     """As :func:`chosen_scale`, for a command without a sweep. :class:`ConfigError` where no sweep can have that scale."""
     from looprepro.files.errors import ConfigError
     from looprepro.planning.keys import nearest
+    from looprepro.planning.schema import ScaleName
 
-    if scale is not None and scale not in SCALES:
-        raise ConfigError(f"unknown scale '{scale}'", f"Did you mean '{nearest(scale, SCALES)}'? Use {', '.join(SCALES)}")
+    scales = get_args(ScaleName)
+    if scale is not None and scale not in scales:
+        raise ConfigError(f"unknown scale '{scale}'", f"Did you mean '{nearest(scale, scales)}'? Use {', '.join(scales)}")
     return chosen_scale(scale)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale, sweep_names
+from looprepro.cli.options import RESULTS, ResultsFolder, Scale, expansions_of, sweep_names
 
 NAMES = ["gram", "spectrum", "groups", "depth", "positions", "curves", "defect"]
 """As looprepro.report.plots.FIGURES; here for completion and help, which must not import the room."""
@@ -25,17 +25,15 @@ def plot(
     """Draw figures into results/<scale>/figures/ and print the paths."""
     from looprepro.analysis.results import load_results
     from looprepro.files.errors import ConfigError
-    from looprepro.planning import expand, load_sweep
     from looprepro.report.plots import FIGURES
     from looprepro.report.plots import plot as draw
 
     for figure in figures:
         if figure not in FIGURES:
             raise ConfigError(f"unknown figure '{figure}'", f"Use one of {', '.join(FIGURES)}")
-    loaded = load_sweep(sweep)
-    expansion = expand(loaded, scale or "smoke")
-    found = load_results(results, chosen_scale(scale, [expansion]))
+    (expansion,) = expansions_of([sweep], False, scale, None, None)
+    found = load_results(results, expansion.scale)
     cells = {planned.id for planned in expansion.cells}
     for figure in figures:
-        for path in draw(figure, found, sweep=loaded.name, cells=cells, metric=metric):
+        for path in draw(figure, found, sweep=expansion.sweep.name, cells=cells, metric=metric):
             typer.echo(str(path))

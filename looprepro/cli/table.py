@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from looprepro.cli.options import RESULTS, Only, Overrides, ResultsFolder, Scale, Seeds, Target, chosen_scale, say
+from looprepro.cli.options import (
+    DEFAULT_SCALE,
+    RESULTS,
+    Only,
+    Overrides,
+    ResultsFolder,
+    Scale,
+    Seeds,
+    Target,
+    chosen_scale,
+    say,
+)
 
 Format = Annotated[str, typer.Option("--format", "-f", help="rich, md, latex, csv or json.")]
 Drop = Annotated[
@@ -41,7 +52,7 @@ def table(
     if format not in SUFFIXES:
         raise ConfigError(f"unknown format '{format}'", f"Use one of {', '.join(SUFFIXES)}")
     loaded = load_sweep(sweep)
-    expansion = expand(loaded, scale or "smoke", overrides=overrides or (), only=only or (), seeds=seeds)
+    expansion = expand(loaded, scale or DEFAULT_SCALE, overrides=overrides or (), only=only or (), seeds=seeds)
     wanted = chosen_scale(scale, [expansion])
     found = load_results(results, wanted)
     built = build_table(
