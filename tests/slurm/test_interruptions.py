@@ -69,8 +69,7 @@ def test_a_requeue_from_outside_checkpoints_and_goes_on_by_itself(cluster, make_
     assert sweep.command().exit_code == 1  # it is still ours: nothing is submitted again
     assert len(sweep.jobs()) == 1
     assert sweep.command(wait=True).exit_code == 0
-    job = cluster.job(f"{sweep.jobs()[0]}_0")
-    assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1")
+    assert cluster.wait(f"{sweep.jobs()[0]}_0", "COMPLETED")["Restarts"] == "1"
     reading = sweep.store.reading(sweep.work[0].id)
     assert [attempt.status for attempt in reading.attempts] == ["interrupted", "done"]
     assert "resumed" not in reading.attempts[0].cause
@@ -96,9 +95,7 @@ def test_a_job_at_its_time_limit_checkpoints_and_goes_on(cluster, make_sweep: Ma
     sweep = make_sweep(cells=2, steps=450, time="0:01:00", signal_lead=15)
     sweep.command()
     assert sweep.command(wait=True).exit_code == 0
-    job = cluster.job(f"{sweep.jobs()[0]}_0")
-    assert job["JobState"] == "COMPLETED"
-    assert int(job["Restarts"]) >= 1
+    assert int(cluster.wait(f"{sweep.jobs()[0]}_0", "COMPLETED")["Restarts"]) >= 1
     causes = {attempt.cause for attempt in sweep.store.reading(sweep.work[0].id).attempts[:-1]}
     assert causes == {"interrupted by SIGUSR2"}
     assert_complete(sweep)
