@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from looprepro.config.cell import Frozen
+from looprepro.config.base import Frozen
 from looprepro.files.checksum import sha256_bytes
 from looprepro.files.errors import StoreError
 from looprepro.files.json_files import canonical_json, read_json

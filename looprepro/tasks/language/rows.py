@@ -17,7 +17,7 @@ from torch import Tensor
 from looprepro import randomness
 from looprepro.config.corpus import EOS, PAD
 from looprepro.config.tasks import LanguageTask
-from looprepro.files.errors import ConfigError
+from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.places import data_folder
 from looprepro.tasks.language.packing import Packing, pack
 from looprepro.tasks.language.reader import Corpus, Split
@@ -63,6 +63,20 @@ class LanguageRows:
     def content(self) -> str:
         """SHA-256 of the corpus: belongs into every result."""
         return self.corpus.manifest.content
+
+    def digest(self) -> Tensor:
+        """:attr:`content` as 32 bytes, uint8: a checkpoint carries them, so that it is never continued on other text."""
+        return torch.tensor(list(bytes.fromhex(self.content)), dtype=torch.uint8)
+
+    def require(self, digest: Tensor) -> None:
+        """:class:`StoreError` where a checkpoint's ``digest`` is not this corpus's."""
+        trained_on = bytes(digest.tolist()).hex()
+        if trained_on != self.content:
+            raise StoreError(
+                f"trained on {self.config.data} of content {trained_on[:12]}, "
+                f"but {self.corpus.folder} now holds {self.content[:12]}",
+                "Put the earlier corpus back, or train again into another --runs folder",
+            )
 
     def length(self, step: int) -> int:
         """Positions of a training row, at every step."""

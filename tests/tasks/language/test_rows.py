@@ -150,6 +150,15 @@ def test_another_corpus_than_the_configuration_describes_is_refused(folder: Path
         make_language_task(LanguageTask(data=str(folder), vocabulary=400, sequence=7), 0)
 
 
+def test_a_checkpoint_of_other_text_is_refused(folder: Path) -> None:
+    it = task(folder)
+    digest = it.digest()
+    assert (digest.dtype, digest.shape) == (torch.uint8, (32,))
+    it.require(digest)
+    with pytest.raises(StoreError, match=r"trained on .* of content [0-9a-f]{12}, but .* now holds"):
+        it.require(digest.flip(0))
+
+
 def test_missing_data_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="looprepro data prepare offline-smoke"):
         task(tmp_path / "nothing")
