@@ -76,7 +76,7 @@ def evaluate(
             ],
         }
         _request(store, name, evaluations)
-        code = run_manifest(manifest, redirect=False)
+        code = run_manifest(manifest)
         record = next(iter(store.records([name])))
     found = {known: record.evaluations.get(known) for known in evaluations}
     if as_json:

@@ -114,9 +114,10 @@ def _trained(what: str, runs: Path) -> tuple[str, Injection]:
     title, cell, folder = _found(what, runs)
     model = narrow(cell.model, LoopedTransformer)
     injection = make_injection(model.injection, model.width)
-    weights = checkpoint.load(folder).evaluated_weights
     prefix = "injection."
-    injection.load_state_dict({name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)})
+    every = checkpoint.load(folder).evaluated_weights
+    weights = {name[len(prefix) :]: value for name, value in every.items() if name.startswith(prefix)}
+    injection.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     return title, injection
 
 
