@@ -184,11 +184,11 @@ class LanguageRows:
         tokens = torch.from_numpy(read)
         scored = torch.from_numpy(np.arange(1, plan.row_tokens) < filled)
         inputs, targets = tokens[:, :-1], tokens[:, 1:].masked_fill(~scored, UNSCORED)
-        documents = _documents(inputs) if self.config.document_mask else None
+        documents = documents_of(inputs) if self.config.document_mask else None
         return Batch(inputs.contiguous(), targets, scored, rows.cpu(), documents).to(rows.device)
 
 
-def _documents(tokens: Tensor) -> Tensor:
+def documents_of(tokens: Tensor) -> Tensor:
     """Number of the document in its row that each position belongs to, from 0: int64 ``[rows, time]``. An <|eos|> belongs
     to the document that it closes."""
     ends = (tokens == EOS).to(torch.int64)
