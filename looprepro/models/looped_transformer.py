@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from looprepro import randomness
 from looprepro.config.cell import LoopedTransformer as LoopedTransformerConfig
@@ -66,6 +67,9 @@ class LoopedTransformer(nn.Module):
         self.register_buffer("rope", rope_table(max_positions, width // config.heads, config.rope_base), persistent=False)
         self.masked_loop = False
         """Take the plain masked loop instead of the active-rows loop (tests and benchmarks)."""
+        self.checkpoint_steps = False
+        """Keep only the state between recurrent steps for the backward pass and compute the inside of each step again there:
+        the same numbers, less memory, one more forward pass of the steps with gradient."""
         self._core_pass = self._plain_core_pass
 
     def initialise(self, seed: int) -> None:
@@ -138,6 +142,18 @@ class LoopedTransformer(nn.Module):
             done = budget
             yield budget, self._read(state, tokens)
 
+    @torch.no_grad()
+    def relative_change(self, tokens: torch.Tensor, state: torch.Tensor, steps: int) -> torch.Tensor:
+        """|x_T - x_{T-1}| / |x_T| of each row over all positions, ``[rows]``, at T = ``steps``: how far it is from rest."""
+        self._check(tokens, state)
+        checked_depths([steps])
+        op, per_row = self._prepare(tokens)
+        step = self._step(op)
+        before = state
+        for _ in range(steps):
+            before, state = state, step(state, per_row)
+        return (state - before).flatten(1).norm(dim=1) / state.flatten(1).norm(dim=1)
+
     def _check(self, tokens: torch.Tensor, state: torch.Tensor) -> None:
         if tokens.shape[1] > self.max_positions:
             raise ConfigError(
@@ -167,6 +183,9 @@ class LoopedTransformer(nn.Module):
 
     def _step(self, op: Any) -> Step:
         def step(h: torch.Tensor, per_row: PerRow) -> torch.Tensor:
+            if self.checkpoint_steps and torch.is_grad_enabled():
+                # Nothing in a step draws random numbers, so there is no generator state to save.
+                return checkpoint(self._core_pass, h, op, *per_row, use_reentrant=False, preserve_rng_state=False)
             return self._core_pass(h, op, *per_row)
 
         return step

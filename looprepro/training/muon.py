@@ -1,8 +1,8 @@
 """Muon for the matrices inside layers and AdamW for everything else, with the arithmetic of Parcae's public optimiser.
 
 Muon here = momentum, five Polar-Express iterations in place of the singular value decomposition, NorMuon's variance reduction,
-cautious weight decay (the public code: specs in docs/language.md). ``torch.optim.Muon`` cannot be configured to it: it has
-one triple of coefficients for all iterations, divides by the plain norm, and knows neither variance reduction nor cautious decay.
+cautious weight decay. ``torch.optim.Muon`` cannot be configured to it: one triple of coefficients serves all its iterations,
+it divides by the plain norm, and it knows neither variance reduction nor cautious decay (docs/language.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NORM_MARGIN = 1.02
 NORM_FLOOR = 1e-6
 VARIANCE_FLOOR = 1e-10
 STACKED = ("qkv.weight",)
-"""Parameters that hold several matrices of the published model, one above the other: q, k and v. Each is orthogonalised alone."""
+"""Parameters that hold three matrices of the published model, one above the other: q, k, v. Each is orthogonalised alone."""
 
 
 def polar(matrices: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -138,8 +138,8 @@ class MuonAdamW:
     @torch.no_grad()
     def step(self, rates: Rates) -> None:
         """One update of every parameter from its ``grad``."""
-        for group in self.adamw.param_groups:
-            group["lr"] = rates.lr
+        for settings in self.adamw.param_groups:
+            settings["lr"] = rates.lr
         self.adamw.step()
         for (rows, columns), group in self._groups.items():
             self._update(rows, columns, group, rates)
