@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from looprepro.config.costs import total_steps
 from looprepro.config.presence import Presence
 from looprepro.planning.estimate import Basis, Estimator
 from looprepro.planning.expansion import PlannedCell, PlannedEvaluation
@@ -109,7 +110,7 @@ def plan(
         basis: Basis | None = None
         if action in ("train", "resume"):
             estimate = estimator.training(cell)
-            left = 1 - min(known.step / cell.cell.training.steps, 1.0) if action == "resume" else 1.0
+            left = 1 - min(known.step / total_steps(cell.cell), 1.0) if action == "resume" else 1.0
             hours, basis = (None if estimate.hours is None else left * estimate.hours), estimate.basis
         items.append(Item(cell, action, state, reason, missing, hours, basis))
     return Plan(tuple(items))

@@ -28,37 +28,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from looprepro.files.errors import ConfigError, StoreError
+from looprepro.training.place import Place, place
 
 TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for the others before it fails: longer than any checkpoint takes to write."""
+GRACE_SECONDS = 30.0
+"""For a follower to end after it was sent home."""
 BUCKET_BYTES = 1 << 26
 """Gradients are summed in pieces of this size."""
+STEP, START, END = "step", "start", "end"
+"""Words of rank 0 to the others: one more update; take over my weights and state; the cell is over."""
 
-
-@dataclass(frozen=True)
-class Place:
-    """Which of how many ranks a process is, by its environment."""
-
-    rank: int
-    count: int
-    local_rank: int
-    init_method: str
-
-
-def place() -> Place | None:
-    """This process's place by torchrun's or SLURM's variables; None where it is alone."""
-    variables = os.environ
-    if int(variables.get("WORLD_SIZE", "1")) > 1:
-        rank = int(variables["RANK"])
-        method = variables.get("LOOPREPRO_RENDEZVOUS", "env://")
-        return Place(rank, int(variables["WORLD_SIZE"]), int(variables.get("LOCAL_RANK", rank)), method)
-    if int(variables.get("SLURM_NTASKS", "1")) > 1 and "SLURM_PROCID" in variables and "SLURM_STEP_ID" in variables:
-        from submitit.helpers import TorchDistributedEnvironment
-
-        found = TorchDistributedEnvironment()
-        method = f"tcp://{found.master_addr}:{found.master_port}"
-        return Place(found.rank, found.world_size, found.local_rank, method)
-    return None
+_met: list[bool] = []
+"""Whether this process has ever been in a group of ranks: one that failed is not entered again."""
 
 
 @dataclass
@@ -85,9 +67,14 @@ class Ranks:
 
     def copy_from_first(self, tensors: Sequence[Tensor]) -> None:
         """Replace every tensor by rank 0's, in place."""
-        if self.count > 1:
-            for tensor in tensors:
-                dist.broadcast(tensor, 0)
+        if self.count == 1:
+            return
+        for tensor in tensors:
+            # NCCL moves nothing that lies on the CPU (AdamW's step counts do).
+            staged = tensor.cuda() if dist.get_backend() == "nccl" and tensor.device.type == "cpu" else tensor
+            dist.broadcast(staged, 0)
+            if staged is not tensor:
+                tensor.copy_(staged)
 
     def tell(self, value: Any = None) -> Any:
         """Rank 0's ``value`` on every rank (plain data)."""
@@ -105,23 +92,38 @@ class Ranks:
             if code is not None:
                 raise StoreError(f"rank {number} of the cell ended with exit code {code}", "Run the same command again")
 
-    def close(self) -> None:
-        """Rank 0: send the followers home and leave the group. Followers that rank 0 started are gone afterwards."""
-        try:
-            if self.rank == 0 and self.count > 1 and dist.is_initialized() and all(p.poll() is None for p in self.followers):
+    def leave(self, *, failed: bool = False) -> None:
+        """Rank 0, at the end of a cell. Followers that it started itself are gone afterwards; others wait for the next cell.
+
+        ``failed``: in the middle of an exchange perhaps, so nothing more is said.
+        """
+        if self.count == 1:
+            return
+        if failed:
+            _leave_group()
+        else:
+            self.tell(END)
+            if self.followers:
                 self.tell(None)
-        finally:
-            if self.count > 1 and dist.is_initialized():
-                dist.destroy_process_group()
-            for process in self.followers:
-                try:
-                    process.wait(timeout=30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-            if self._rendezvous is not None:
-                self._rendezvous.cleanup()
-            self.followers, self.count = [], 1
+                _leave_group()
+        for process in self.followers:
+            try:
+                process.wait(timeout=0 if failed else GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._rendezvous is not None:
+            self._rendezvous.cleanup()
+        self.followers, self.count = [], 1
+
+
+def dismiss() -> None:
+    """Rank 0 of ranks that torchrun or SLURM started: no more cells. They leave."""
+    here = place()
+    if here is None or here.rank > 0 or (_met and not dist.is_initialized()):
+        return
+    join(here, torch.device("cuda" if torch.cuda.is_available() else "cpu")).tell(None)
+    _leave_group()
 
 
 def lead(count: int, device: torch.device) -> Ranks:
@@ -150,9 +152,15 @@ def lead(count: int, device: torch.device) -> Ranks:
 def join(here: Place, device: torch.device) -> Ranks:
     """Meet the other ranks."""
     if not dist.is_initialized():
+        _met.append(True)
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, here.init_method, timeout=TIMEOUT, rank=here.rank, world_size=here.count)
     return Ranks(here.rank, here.count, here.local_rank)
+
+
+def _leave_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _start(rank: int, count: int, rendezvous: str) -> subprocess.Popen[bytes]:

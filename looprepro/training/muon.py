@@ -119,6 +119,9 @@ class MuonAdamW:
         self.adamw = torch.optim.AdamW(
             [{"params": rest}], lr=0.0, betas=self.betas, eps=self.eps, weight_decay=0.0, foreach=True
         )
+        for parameter in rest:  # what AdamW would make at its first update; here so that the state has one shape throughout
+            moments = {key: torch.zeros_like(parameter, requires_grad=False) for key in ("exp_avg", "exp_avg_sq")}
+            self.adamw.state[parameter] = {"step": torch.zeros((), dtype=torch.float32, device="cpu"), **moments}
         for name, parameter in self.parameters.items():
             if not is_muon(name, parameter):
                 continue
@@ -173,7 +176,7 @@ class MuonAdamW:
         found = {}
         for name, parameter in self.parameters.items():
             for key, value in self.adamw.state.get(parameter, {}).items():
-                found[f"{key}.{name}"] = torch.as_tensor(value)
+                found[f"{key}.{name}"] = value
         for matrix in self._matrices():
             found[f"momentum.{matrix.part.start}.{matrix.name}"] = matrix.momentum
             found[f"variance.{matrix.part.start}.{matrix.name}"] = matrix.variance
@@ -181,14 +184,8 @@ class MuonAdamW:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take back what :meth:`tensors` gave. ``KeyError`` where anything is missing."""
-        for name, parameter in self.parameters.items():
-            if is_muon(name, parameter) or f"step.{name}" not in tensors:
-                continue
-            moments = {key: tensors[f"{key}.{name}"].to(parameter) for key in ("exp_avg", "exp_avg_sq")}
-            self.adamw.state[parameter] = {"step": tensors[f"step.{name}"].clone(), **moments}
-        for matrix in self._matrices():
-            matrix.momentum.copy_(tensors[f"momentum.{matrix.part.start}.{matrix.name}"])
-            matrix.variance.copy_(tensors[f"variance.{matrix.part.start}.{matrix.name}"])
+        for name, own in self.tensors().items():
+            own.copy_(tensors[name])
 
     def _matrices(self) -> Iterable[_Matrix]:
         return (matrix for group in self._groups.values() for matrix in group)

@@ -1,0 +1,32 @@
+"""Which of the processes that train a cell together this one is, by its environment. No torch: a worker asks it first."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of how many ranks a process is, by its environment."""
+
+    rank: int
+    count: int
+    local_rank: int
+    init_method: str
+
+
+def place() -> Place | None:
+    """This process's place by torchrun's variables, or those of a SLURM step with several tasks; None where it is alone."""
+    variables = os.environ
+    if int(variables.get("WORLD_SIZE", "1")) > 1:
+        rank = int(variables["RANK"])
+        method = variables.get("LOOPREPRO_RENDEZVOUS", "env://")
+        return Place(rank, int(variables["WORLD_SIZE"]), int(variables.get("LOCAL_RANK", rank)), method)
+    if int(variables.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        from submitit.helpers import TorchDistributedEnvironment
+
+        found = TorchDistributedEnvironment()
+        method = f"tcp://{found.master_addr}:{found.master_port}"
+        return Place(found.rank, found.world_size, found.local_rank, method)
+    return None
