@@ -11,7 +11,7 @@ from looprepro.files.yaml_files import read_yaml
 from looprepro.planning.expansion import expand
 from looprepro.planning.keys import nearest, settings
 from looprepro.planning.roles import canonical
-from looprepro.planning.schema import Sweep, read_sweep
+from looprepro.planning.schema import Point, Sweep, read_sweep
 
 RESERVED = ("T", "seed")
 """Names that mean something on every axis, so that no axis may have them."""
@@ -91,6 +91,19 @@ def _check_axes(sweep: Sweep) -> None:
                     f"layout.{part}: no axis '{name}'",
                     f"Did you mean '{nearest(name, (*sweep.axes, 'T'))}'?",
                 )
+    for index, combination in enumerate(sweep.skip):
+        for name, roles in combination.items():
+            if name not in sweep.axes:
+                raise wrong(("skip", index), f"skip: no axis '{name}'", f"Did you mean '{nearest(name, sweep.axes)}'?")
+            own = [
+                point for overlay in sweep.scales.values() for point in overlay.axes.get(name, ()) if isinstance(point, Point)
+            ]
+            known = [canonical(point.role) for point in (*sweep.axes[name], *own)]
+            for role in roles:
+                if canonical(role) not in known:
+                    raise wrong(
+                        ("skip", index), f"skip: axis '{name}' has no point '{role}'", f"Did you mean '{nearest(role, known)}'?"
+                    )
     for scale, overlay in sweep.scales.items():
         for name, items in overlay.axes.items():
             path = ("scales", scale, "axes", name)

@@ -143,6 +143,8 @@ def expand(
             chosen.update(point.settings)
         chosen.update(over)
         roles = {name: point.role for name, point in zip(kept, combination, strict=True)}
+        if sweep.skips(roles):
+            continue
         tree = _tree(chosen, hashes)
         measuring = tree.pop("evaluation")
         cell = _cell(tree, chosen, sweep, scale, roles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,7 @@ from looprepro.config.cell import Execution, Frozen
 from looprepro.files.errors import ConfigError
 from looprepro.files.yaml_files import Document, KeyPath
 from looprepro.planning.keys import nearest
+from looprepro.planning.roles import canonical
 
 ScaleName = Literal["smoke", "mini", "paper"]
 
@@ -59,6 +61,8 @@ class Scale(Frozen):
 
     note: str = Field(min_length=1)
     """One line: what this scale shows and what it does not show."""
+    title: str | None = None
+    """The table's title at this scale, where it is not the sweep's."""
     seeds: tuple[int, ...] = Field(min_length=1)
     """Written "0-9", "0,2,5", a number or a list."""
     set: dict[str, Any] = Field(default_factory=dict)
@@ -89,6 +93,8 @@ class SweepFile(Frozen):
     base: dict[str, Any]
     """The configuration of every cell; scales, then axes, then overrides replace its values."""
     axes: dict[str, tuple[Point, ...]] = Field(min_length=1)
+    skip: tuple[dict[str, tuple[str, ...]], ...] = ()
+    """Combinations that the table does not have: axis -> roles. Left out where every axis named has a listed role."""
     evaluations: Evaluations
     layout: Layout
     scales: dict[ScaleName, Scale] = Field(min_length=1)
@@ -117,6 +123,16 @@ class Sweep(SweepFile):
         raise ConfigError(
             f"sweep {self.name} has no scale '{name}'",
             f"Did you mean '{nearest(name, self.scales)}'? It has {', '.join(self.scales)}",
+        )
+
+    def title_at(self, scale: str) -> str:
+        """The table's title at ``scale``."""
+        return self.scale(scale).title or self.title
+
+    def skips(self, roles: Mapping[str, str]) -> bool:
+        """Whether the table leaves the combination ``roles`` (axis -> canonical role) out."""
+        return any(
+            all(roles[axis] in map(canonical, listed) for axis, listed in combination.items()) for combination in self.skip
         )
 
 
