@@ -62,6 +62,8 @@ class PlannedCell:
     execution: Execution
     configuration: str
     """Hash of the cell without its seed: cells that differ in the seed alone share it."""
+    trains: bool = True
+    """Some sweep that wants the cell also trains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ def expand(
                 measured if twin is None else _both(twin.evaluations, measured),
                 overlay.execution,
                 configuration,
+                sweep.trains,
             )
     for key, seen in keyed.items():
         selection.check(key, sorted(seen))
@@ -193,7 +196,12 @@ def merge(expansions: Iterable[Expansion]) -> list[PlannedCell]:
                 raise IdentityCollision(f"two configurations share the id {cell.id}", "Change one of them a little")
             places = dict.fromkeys(map(_place, twin.placements))
             placements = (*twin.placements, *(place for place in cell.placements if _place(place) not in places))
-            found[cell.id] = replace(twin, placements=placements, evaluations=_both(twin.evaluations, cell.evaluations))
+            found[cell.id] = replace(
+                twin,
+                placements=placements,
+                evaluations=_both(twin.evaluations, cell.evaluations),
+                trains=twin.trains or cell.trains,
+            )
     return list(found.values())
 
 

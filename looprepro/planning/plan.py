@@ -13,7 +13,7 @@ from looprepro.planning.estimate import Basis, Estimator
 from looprepro.planning.expansion import PlannedCell, PlannedEvaluation
 
 Action = Literal["train", "resume", "evaluate", "none", "wait"]
-State = Literal["done", "diverged", "train", "resume", "evaluate", "wait", "failed", "needs retraining"]
+State = Literal["done", "diverged", "train", "resume", "evaluate", "wait", "failed", "needs retraining", "untrained"]
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -62,6 +62,11 @@ class Plan:
         return tuple(item for item in self.items if item.state == "needs retraining")
 
     @property
+    def untrained(self) -> tuple[Item, ...]:
+        """Cells that other sweeps have to train first."""
+        return tuple(item for item in self.items if item.state == "untrained")
+
+    @property
     def evaluations_wanted(self) -> int:
         """Evaluations of all cells together."""
         return sum(len(item.cell.evaluations) for item in self.items)
@@ -105,7 +110,9 @@ def plan(
     for cell in cells:
         known = present.get(cell.id, nothing)
         missing = tuple(e for e in cell.evaluations if e.id not in known.evaluations)
-        action, state, reason = _decide(known, missing, retry_failed, retrain)
+        action, state, reason = _decide(known, missing, retry_failed, retrain and cell.trains)
+        if action in ("train", "resume") and not cell.trains:
+            action, state, reason = "none", "untrained", f"not trained ({known.status}), and nothing here trains it"
         hours: float | None = 0.0
         basis: Basis | None = None
         if action in ("train", "resume"):

@@ -90,6 +90,8 @@ class SweepFile(Frozen):
     paper: str
     """Whose numbers stand beside ours: sweeps/reference/<paper>.yaml."""
     kind: Literal["table", "figure"]
+    trains: bool = True
+    """False: it measures cells that other sweeps train, and names those that are not there."""
     base: dict[str, Any]
     """The configuration of every cell; scales, then axes, then overrides replace its values."""
     axes: dict[str, tuple[Point, ...]] = Field(min_length=1)
