@@ -16,6 +16,7 @@ from looprepro.cli import (
     cancel,
     claims,
     collect,
+    data,
     gc,
     geometry,
     listing,
@@ -74,6 +75,7 @@ app.command("plot", rich_help_panel=LOOK)(plot.plot)
 app.command("claims", rich_help_panel=LOOK)(claims.claims)
 app.command("report", rich_help_panel=LOOK)(report.report)
 app.command("geometry", rich_help_panel=LOOK)(geometry.geometry)
+app.add_typer(data.app, name="data", rich_help_panel=RUN)
 app.command("gc", rich_help_panel=KEEP)(gc.gc)
 
 

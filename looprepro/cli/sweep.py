@@ -114,6 +114,7 @@ def run_plan(
     from looprepro.analysis.placements import request_document
     from looprepro.cli.plan import say_untrained
     from looprepro.cli.progress import display, summary
+    from looprepro.cli.required_data import prepare_required
     from looprepro.launch.base import work_of
 
     for expansion in expansions:
@@ -127,6 +128,7 @@ def run_plan(
         else:
             say(f"nothing to run: {made.counts['done']} of {made.wanted} cells done, {made.counts['diverged']} diverged")
         return 0 if made.complete else 1
+    prepare_required(planned.cell for planned in wanted)
     work = _on_device(work_of(wanted), device)
     say(f"{names}: {len(work)} of {made.wanted} cells to run, logs under {store.root}/cells/<cell>/attempts/")
     last: Progress | None = None
