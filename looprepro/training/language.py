@@ -46,6 +46,12 @@ class Task(Protocol):
     def evaluation_examples(self, rows: Tensor) -> Batch:
         """Validation rows by number."""
 
+    def digest(self) -> Tensor:
+        """Which text it is, for a checkpoint."""
+
+    def require(self, digest: Tensor) -> None:
+        """:class:`StoreError` where a checkpoint's text is another one."""
+
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Summed over the real targets of each row (``batch.scored [rows, time]``): ``[rows]``."""
 
@@ -187,7 +193,7 @@ class LanguageTrainer:
         counts = self.sample_depths(step, rows, micro_step)
         state = self.initial_state(randomness.STATE, step, rows)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16"):
-            logits = self.model(batch.tokens, counts, state)
+            logits = self.model(batch.tokens, counts, state, batch.documents)
         loss = self.task.loss(logits, batch).sum()
         (loss / self.training.batch_tokens).backward()
         finite = torch.isfinite(loss.detach())
@@ -233,7 +239,7 @@ class LanguageTrainer:
         batch = self.task.evaluation_examples(rows.to(self.device))
         state = self.initial_state(randomness.EVALUATION_STATE, 0, rows)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16"):
-            return float(self.model.relative_change(batch.tokens, state, self.mean_steps()).mean())
+            return float(self.model.relative_change(batch.tokens, state, self.mean_steps(), batch.documents).mean())
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
@@ -245,7 +251,7 @@ class LanguageTrainer:
             batch = self.task.evaluation_examples(rows.to(self.device))
             state = self.initial_state(randomness.EVALUATION_STATE, 0, rows)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16"):
-                logits = self.model(batch.tokens, self.mean_steps(), state)
+                logits = self.model(batch.tokens, self.mean_steps(), state, batch.documents)
             sums += torch.stack([self.task.loss(logits, batch).sum().double(), batch.scored.sum().double()])
         self.ranks.sum([sums])
         return float(sums[0] / sums[1])
@@ -256,10 +262,15 @@ class LanguageTrainer:
         """Everything a checkpoint needs, by file stem."""
         counters = torch.tensor([self.tokens, self.skipped, self.skipped_in_a_row], dtype=torch.int64)
         weights = {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
-        return {"weights": weights, "optimizer": {"counters": counters, **self.optimizer.tensors()}}
+        optimizer = {"counters": counters, **self.optimizer.tensors()}
+        return {"weights": weights, "optimizer": optimizer, "data": {"content": self.task.digest()}}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from ``checkpoint`` as if it had never stopped; the other ranks follow at the next step."""
+        """Continue from ``checkpoint`` as if it had never stopped; the other ranks follow at the next step.
+
+        :class:`StoreError` where it was trained on another text.
+        """
+        self.task.require(checkpoint.tensors["data"]["content"])
         self.model.load_state_dict(checkpoint.tensors["weights"], strict=True)
         optimizer = checkpoint.tensors["optimizer"]
         self.optimizer.restore(optimizer)

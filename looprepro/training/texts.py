@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from looprepro.config.cell import Cell, Execution, text_parts
+from looprepro.config.cell import Cell, Evaluation, Execution, text_parts
+from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.language import LanguageRows, make_language_task
+from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.distributed import Ranks, lead
-from looprepro.training.families import Family
+from looprepro.training.families import Documents, Family
 from looprepro.training.language import LanguageTrainer, build_model
-from looprepro.training.language_evaluate import evaluate
 from looprepro.training.operator_geometry import operator_series
 
 
 def task_of(cell: Cell) -> LanguageRows:
     """The cell's text."""
     return make_language_task(text_parts(cell)[0], cell.seed)
+
+
+def trained_model(cell: Cell, trained: Checkpoint) -> LoopedTransformer:
+    """The cell's model with the weights that evaluations use, on the CPU."""
+    model = build_model(cell)
+    model.load_state_dict(trained.evaluated_weights, strict=True)
+    return model
+
+
+def _evaluate(cell: Cell, trained: Checkpoint, evaluations: Sequence[Evaluation], device: torch.device) -> Documents:
+    from looprepro.training.language_evaluation import evaluate_language
+
+    digest = trained.tensors["data"]["content"]
+    return evaluate_language(trained_model(cell, trained).to(device), task_of(cell), cell, evaluations, device, digest=digest)
 
 
 def _trainer(cell: Cell, execution: Execution, device: torch.device) -> LanguageTrainer:
@@ -35,4 +51,4 @@ def _series(cell: Cell, trainer: LanguageTrainer) -> dict[str, Any]:
     return operator_series(trainer.config, build_model(cell).injection, trainer.model.injection)
 
 
-FAMILY = Family(_trainer, evaluate, _series, _follower)
+FAMILY = Family(_trainer, _evaluate, _series, _follower)

@@ -14,7 +14,7 @@ from looprepro.planning import expand, load_sweep
 from looprepro.training.muon import MuonAdamW
 
 torch.set_num_threads(1)
-SIZES = {"60M": 61_125_120, "140M": 144_323_136, "370M": 388_003_328}
+SIZES = {"small": 61_125_120, "medium": 144_323_136, "large": 388_003_328}
 H100_BYTES = 80e9
 
 
@@ -25,7 +25,7 @@ def meta(cell: Cell) -> LoopedTransformer:
 
 def paper(sweep: str) -> dict[str, Cell]:
     return {
-        f"{planned.placements[0].axes.get('size', '60M')}-{planned.placements[0].axes['method']}": planned.cell
+        f"{planned.placements[0].axes.get('size', 'small')}-{planned.placements[0].axes['method']}": planned.cell
         for planned in expand(load_sweep(sweep), "paper").cells
     }
 
@@ -92,7 +92,8 @@ def test_training_flops_are_those_that_torch_counts(backprop_depth: int | None, 
     with FlopCounterMode(display=False) as counter:
         loss_of(cell).backward()
     without_muon = formulas.train_flops_per_step(cell) - formulas.muon_flops(cell.model)
-    assert counter.get_total_flops() == pytest.approx(without_muon, rel=0.06)
+    # A step that is computed again stops before its last product, the MLP's way down.
+    assert counter.get_total_flops() == pytest.approx(without_muon, rel=0.06 if checkpointing == "none" else 0.08)
 
 
 def test_muon_flops_are_those_that_torch_counts() -> None:
@@ -137,7 +138,7 @@ def test_the_budget_of_table_4_is_eighty_tokens_a_parameter_and_of_table_8_twent
 
 def test_the_whole_of_table_4_costs_what_the_back_of_an_envelope_says() -> None:
     """140M: 6 FLOP per parameter outside tables and core (prelude, coda, head, B, C), core 8 steps, 4 of them with gradient."""
-    cell = paper("table4")["140M-diagonal"]
+    cell = paper("table4")["medium-diagonal"]
     layer, head, square = 12 * 768**2, 768 * 32768, 768**2
     attention = 4 * 768 * 1024.5  # both products of a layer and position, causal half
     per_token = 6 * (4 * layer + head + 2 * square) + 3 * 4 * attention

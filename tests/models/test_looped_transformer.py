@@ -283,3 +283,21 @@ def test_the_relative_change_is_the_length_of_the_last_step_over_that_of_the_sta
             before, after = after, after @ model.injection.matrix().T + e * op.dt
     expected = (after - before).flatten(1).norm(dim=1) / after.flatten(1).norm(dim=1)
     assert torch.allclose(model.relative_change(tokens, state, 3), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("values", [False, True])
+def test_documents_in_one_row_do_not_see_each_other(values, masked):
+    """Two documents side by side give what each gives alone, at its own positions (RoPE only sees differences)."""
+    model = build(shake=0.3, value_embeddings=values)
+    model.masked_loop = masked
+    tokens, state = inputs(model)
+    documents = torch.zeros_like(tokens)
+    documents[:, 2:] = 1
+    together = model(tokens, DEPTHS, state, documents)
+    first = model(tokens[:, :2], DEPTHS, state[:, :2])
+    second = model(tokens[:, 2:], DEPTHS, state[:, 2:])
+    assert torch.allclose(together, torch.cat([first, second], dim=1), rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(together, model(tokens, DEPTHS, state), atol=1e-3)
+    read = dict(model.readouts(tokens, state, [2], documents))
+    assert torch.allclose(read[2], model(tokens, 2, state, documents))
