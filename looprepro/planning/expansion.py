@@ -145,7 +145,7 @@ def expand(
             chosen.update(point.settings)
         chosen.update(over)
         roles = {name: point.role for name, point in zip(kept, combination, strict=True)}
-        if sweep.skips(roles):
+        if sweep.skips(scale, roles):
             continue
         tree = _tree(chosen, hashes)
         measuring = tree.pop("evaluation")
@@ -161,6 +161,8 @@ def expand(
         configuration = digest(document | {"seed": None})
         stem = slug(cell).removesuffix(str(cell.seed))
         for seed in wanted_seeds:
+            if seeds is None and sweep.skips(scale, {**roles, "seed": str(seed)}):
+                continue
             entries += 1
             id = f"{stem}{seed}-{digest(document | {'seed': seed})}"
             twin = found.get(id)

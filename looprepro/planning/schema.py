@@ -68,6 +68,8 @@ class Scale(Frozen):
     set: dict[str, Any] = Field(default_factory=dict)
     axes: dict[str, tuple[Point | str, ...]] = Field(default_factory=dict)
     """Axes replaced as a whole; a bare role takes over the sweep's own point."""
+    skip: tuple[dict[str, tuple[str, ...]], ...] = ()
+    """Combinations left out at this scale, besides the sweep's; "seed" may be named like an axis (not with --seeds)."""
     evaluations: EvaluationsOverlay = EvaluationsOverlay()
     execution: Execution = Execution()
 
@@ -131,10 +133,11 @@ class Sweep(SweepFile):
         """The table's title at ``scale``."""
         return self.scale(scale).title or self.title
 
-    def skips(self, roles: Mapping[str, str]) -> bool:
-        """Whether the table leaves the combination ``roles`` (axis -> canonical role) out."""
+    def skips(self, scale: str, roles: Mapping[str, str]) -> bool:
+        """Whether the table leaves the combination ``roles`` (axis, and perhaps "seed" -> canonical role) out at ``scale``."""
         return any(
-            all(roles[axis] in map(canonical, listed) for axis, listed in combination.items()) for combination in self.skip
+            all(roles.get(axis) in map(canonical, listed) for axis, listed in combination.items())
+            for combination in (*self.skip, *self.scale(scale).skip)
         )
 
 
