@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import dataclass
+
+PORTS = range(20_000, 32_000)
+"""Below Linux's ports for outgoing connections."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,10 @@ def place() -> Place | None:
         method = variables.get("LOOPREPRO_RENDEZVOUS", "env://")
         return Place(rank, int(variables["WORLD_SIZE"]), int(variables.get("LOCAL_RANK", rank)), method)
     if int(variables.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        from submitit.helpers import TorchDistributedEnvironment
+        from submitit.slurm.slurm import SlurmJobEnvironment
 
-        found = TorchDistributedEnvironment()
-        method = f"tcp://{found.master_addr}:{found.master_port}"
-        return Place(found.rank, found.world_size, found.local_rank, method)
+        step = SlurmJobEnvironment()
+        # A port that all tasks agree on without a word: drawn by the job's number.
+        port = variables.get("MASTER_PORT") or str(PORTS.start + zlib.crc32(step.job_id.encode()) % len(PORTS))
+        return Place(step.global_rank, step.num_tasks, step.local_rank, f"tcp://{step.hostnames[0]}:{port}")
     return None

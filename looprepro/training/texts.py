@@ -32,8 +32,9 @@ def trained_model(cell: Cell, trained: Checkpoint) -> LoopedTransformer:
 def _evaluate(cell: Cell, trained: Checkpoint, evaluations: Sequence[Evaluation], device: torch.device) -> Documents:
     from looprepro.training.language_evaluation import evaluate_language
 
-    digest = trained.tensors["data"]["content"]
-    return evaluate_language(trained_model(cell, trained).to(device), task_of(cell), cell, evaluations, device, digest=digest)
+    task = task_of(cell)
+    task.require(trained.tensors["data"]["content"])
+    return evaluate_language(trained_model(cell, trained).to(device), task, cell, evaluations, device)
 
 
 def _trainer(cell: Cell, execution: Execution, device: torch.device) -> LanguageTrainer:

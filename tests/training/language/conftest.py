@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +52,19 @@ class Counting:
 
 
 @pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A folder with a prepared text: 40 documents that count upwards, 4 of them held out."""
+    spec = importlib.util.spec_from_file_location("corpora", Path(__file__).parents[2] / "tasks" / "language" / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    documents = [[3 + (start * 7 + i) % 200 for i in range(20 + start % 5)] for start in range(40)]
+    folder: Path = module.write_corpus(tmp_path / "corpus", [documents[:20], documents[20:36]], documents[36:])
+    return folder
+
+
+@pytest.fixture
 def text() -> Counting:
     """A text without files."""
     return Counting()
@@ -57,15 +72,21 @@ def text() -> Counting:
 
 @pytest.fixture
 def language_cell() -> MakeLanguageCell:
-    """``language_cell(seed=, backprop_depth=, injection=, **training)``: 8 rows a step in micro-batches of 2, 6 steps."""
+    """``language_cell(seed=, backprop_depth=, injection=, data=, **training)``: 6 steps of 8 rows in micro-batches of 2."""
     return _language_cell
 
 
-def _language_cell(seed: int = 1, backprop_depth: int | None = 2, injection: Injection | None = None, **training: Any) -> Cell:
+def _language_cell(
+    seed: int = 1,
+    backprop_depth: int | None = 2,
+    injection: Injection | None = None,
+    data: Path | str = "none",
+    **training: Any,
+) -> Cell:
     scheme = "poisson-truncated-full" if backprop_depth else "poisson-full"
     settings = {"tokens": 6 * 8 * SEQUENCE, "batch_tokens": 8 * SEQUENCE, "micro_batch": 2, "dtype": "float32"}
     return Cell(
-        task=LanguageTask(data="none", vocabulary=VOCABULARY, sequence=SEQUENCE),
+        task=LanguageTask(data=str(data), vocabulary=VOCABULARY, sequence=SEQUENCE),
         model=LoopedTransformer(
             width=16,
             heads=2,
