@@ -17,6 +17,7 @@ from looprepro.cli import (
     claims,
     collect,
     data,
+    evaluate,
     gc,
     geometry,
     listing,
@@ -66,6 +67,7 @@ app.command("list", rich_help_panel=LOOK)(listing.list_sweeps)
 app.command("plan", rich_help_panel=RUN)(plan.plan)
 app.command("sweep", rich_help_panel=RUN)(sweep.sweep)
 app.command("train", rich_help_panel=RUN)(train.train)
+app.command("eval", rich_help_panel=RUN)(evaluate.evaluate)
 app.command("cancel", rich_help_panel=RUN)(cancel.cancel)
 app.command("logs", rich_help_panel=LOOK)(logs.logs)
 app.command("status", rich_help_panel=LOOK)(status.status)

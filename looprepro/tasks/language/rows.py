@@ -115,7 +115,15 @@ class LanguageRows:
         return self._batch(self.corpus.train, self.packing, self._places(rows.cpu().numpy()), rows)
 
     def evaluation_examples(self, rows: Tensor) -> Batch:
-        """Held-out rows number ``rows`` below :attr:`validation_rows`, packed like training rows, in the plan's order."""
+        """Held-out rows number ``rows`` below :attr:`validation_rows`, packed like training rows, in the plan's order.
+
+        :class:`ConfigError` where there are not so many.
+        """
+        if rows.numel() and int(rows.max()) >= self.validation_rows:
+            raise ConfigError(
+                f"validation row {int(rows.max())} of {self.validation_rows} is asked for",
+                "Ask for fewer rows, or hold out more: looprepro data prepare --validation",
+            )
         return self._batch(self.corpus.validation, self.validation_packing, rows.cpu().numpy(), rows)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
