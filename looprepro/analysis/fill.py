@@ -198,7 +198,7 @@ def _paper_label(plan: TablePlan, budget_role: str | None) -> str:
 def _notes(plan: TablePlan, rows: Sequence[Row], columns: Sequence[Sequence[Entry]], drop_diverged: bool) -> Iterable[str]:
     """What a reader must know before quoting a number."""
     entries = [entry for column in columns for entry in column]
-    complete = {entry.n for entry in entries if entry.complete}
+    complete = {entry.n for entry in entries if entry.complete and entry.wanted}
     if any(entry.n > 1 for entry in entries):
         usual = f"; n = {complete.pop()} where an entry says nothing else" if len(complete) == 1 else ""
         yield f"Mean ± standard error over distinct seeds: s/√n, n - 1 in s{usual}."

@@ -27,6 +27,7 @@ from looprepro.cli.options import (
 
 if TYPE_CHECKING:
     from looprepro.planning import Expansion, Plan
+    from looprepro.planning.plan import State
 
 Cells = Annotated[bool, typer.Option("--cells", help="One line per cell.")]
 ShowCell = Annotated[
@@ -108,7 +109,8 @@ def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool 
     entries = sum(expansion.entries for expansion in expansions)
     shared = f" (of {entries} entries: equal cells are one)" if entries != made.wanted else ""
     typer.echo(f"{names} at scale {expansions[0].scale}{over}: {made.wanted} cells{shared}")
-    others = [f"{counts[state]} {state}" for state in ("diverged", "wait", "failed", "needs retraining") if counts[state]]
+    rare: tuple[State, ...] = ("diverged", "wait", "failed", "needs retraining", "untrained")
+    others = [f"{counts[state]} {state}" for state in rare if counts[state]]
     typer.echo("  " + ", ".join([f"{counts['done']} done", f"{len(made.to_run)} to run", *others]))
     typer.echo(f"  evaluations: {made.evaluations_done} of {made.evaluations_wanted} done")
     if every_cell:
@@ -122,6 +124,15 @@ def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool 
         typer.echo(f"  estimated device hours: {device_hours(made.device_hours)}" + (f" ({bases})" if bases else ""))
     if made.needs_retraining:
         say(f"{len(made.needs_retraining)} cells need retraining for a missing evaluation: start them with --retrain")
+    say_untrained(made)
+
+
+def say_untrained(made: Plan) -> None:
+    """Which cells another sweep has to train before this one can measure them."""
+    for item in made.untrained:
+        say(f"untrained: {item.cell.id}")
+    if made.untrained:
+        say(f"{len(made.untrained)} cells are not trained, and this sweep trains none: run the sweep that they belong to")
 
 
 def _yaml(expansions: Sequence[Expansion], cell_id: str) -> str:

@@ -112,6 +112,7 @@ def run_plan(
 ) -> int:
     """Record what is asked for, run what is missing, report; the exit code."""
     from looprepro.analysis.placements import request_document
+    from looprepro.cli.plan import say_untrained
     from looprepro.cli.progress import display, summary
     from looprepro.cli.required_data import prepare_required
     from looprepro.launch.base import work_of
@@ -120,6 +121,7 @@ def run_plan(
         store.record_request(request_document(expansion))
     wanted = [item.cell for item in made.items if item.action != "none"]
     names = " ".join(expansion.sweep.name for expansion in expansions)
+    say_untrained(made)
     if not wanted:
         if as_json:
             typer.echo(json.dumps({"wanted": made.wanted, "ran": 0, "complete": made.complete}))
@@ -151,7 +153,7 @@ def run_plan(
             else f"next: looprepro collect --scale {expansions[0].scale}"
         )
         say(f"{summary(last)}; {again}")
-    return last.exit_code or (0 if not made.needs_retraining else 1)
+    return last.exit_code or (1 if made.needs_retraining or made.untrained else 0)
 
 
 def _failures(store: Store, last: Progress) -> dict[str, tuple[str, str]]:

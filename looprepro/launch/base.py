@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from looprepro.config.cell import Execution
+from looprepro.config.costs import total_steps
 from looprepro.config.presence import Presence
 from looprepro.planning.expansion import PlannedCell
 from looprepro.store import Store
@@ -71,7 +72,7 @@ def work_of(cells: Iterable[PlannedCell]) -> list[Work]:
             planned.cell.model_dump(mode="json"),
             tuple((e.id, e.evaluation.model_dump(mode="json")) for e in planned.evaluations),
             planned.execution,
-            planned.cell.training.steps,
+            total_steps(planned.cell),
         )
         for planned in cells
     ]

@@ -69,9 +69,14 @@ class Family:
     """Measure the trained weights."""
     series: Callable[[Cell, Any], dict[str, Any]]
     """What the finished trainer leaves to draw: name -> {"x", "y"}."""
+    follower: Callable[[Cell, Execution, torch.device, Any], Any] | None = None
+    """The trainer as a rank above 0 runs it, in families whose cells may have several ranks (``execution.ranks``)."""
 
 
-_MODULES: Mapping[FamilyName, str] = {"words": "looprepro.training.words"}
+_MODULES: Mapping[FamilyName, str] = {
+    "words": "looprepro.training.words",
+    "language": "looprepro.training.texts",
+}
 
 
 def family(cell: Cell) -> Family:

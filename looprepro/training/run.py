@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -101,6 +102,14 @@ def _whole(folder: Path) -> checkpoint.Checkpoint:
 
 def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
     trainer = family(cell).trainer(cell, execution, device)
+    # A trainer over several processes is a context: they are gone, or free, after it.
+    with trainer if isinstance(trainer, AbstractContextManager) else nullcontext():
+        return _train_with(trainer, cell, execution, device, attempt, stop)
+
+
+def _train_with(
+    trainer: Any, cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]
+) -> Outcome:
     found = checkpoint.load_newest(attempt.checkpoint_folders())
     if found is not None:
         trainer.restore(found)
@@ -136,7 +145,7 @@ def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Atte
         attempt.publish_result(
             common
             | {"status": "diverged", "step": diverged.step, "reason": diverged.reason, "weights": None}
-            | _seconds(trainer.seconds)
+            | _seconds(trainer.seconds, execution)
         )
         return Outcome("diverged", diverged.step, diverged.reason)
     if signal:
@@ -147,7 +156,7 @@ def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Atte
     write_json(attempt.path / "series.json", family(cell).series(cell, trainer))
     weights = folder.relative_to(attempt.cell_path).as_posix()
     attempt.publish_result(
-        common | {"status": "done", "step": total, "reason": "", "weights": weights} | _seconds(trainer.seconds)
+        common | {"status": "done", "step": total, "reason": "", "weights": weights} | _seconds(trainer.seconds, execution)
     )
     return Outcome("done", total)
 
@@ -159,8 +168,8 @@ def _append_line(path: Path, record: dict[str, Any]) -> None:
         file.flush()
 
 
-def _seconds(seconds: float) -> dict[str, float]:
-    return {"wall_seconds": round(seconds, 3), "device_seconds": round(seconds, 3)}
+def _seconds(seconds: float, execution: Execution) -> dict[str, float]:
+    return {"wall_seconds": round(seconds, 3), "device_seconds": round(seconds * execution.ranks, 3)}
 
 
 def _device_name(device: torch.device) -> str:

@@ -76,7 +76,7 @@ def test_the_charts_of_table_3_start_from_one_rotation_and_its_diagonal_is_c_tim
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("sweep", ["table5", "table5_blockwise"])
+@pytest.mark.parametrize("sweep", ["table5_words", "table5_words_blockwise"])
 def test_table_5_trains_nothing_of_its_own(sweep: str, scale: str) -> None:
     assert ids(sweep, scale) < ids("table1", scale)
     assert "group-word checkpoints" in load_sweep(sweep).title
