@@ -79,8 +79,12 @@ def evaluate_language(
         budgets = sorted({evaluation.T for evaluation in group})
         found = _metrics(measured, settings, budgets)
         for evaluation in group:
-            described = evaluation.model_dump(mode="json")
-            documents[evaluation] = {"evaluation": described, "metrics": found[evaluation.T], "series": {}}
+            documents[evaluation] = {
+                "evaluation": evaluation.model_dump(mode="json"),
+                "metrics": found[evaluation.T],
+                "series": {},
+                "data": task.content,
+            }
     return documents
 
 

@@ -60,7 +60,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
                 "coda_layers": 1,
                 "injection": {"method": "conformal", "groups": 2},
             },
-            "training": {"kind": "tokens", "dtype": "float64"},
+            "training": {"kind": "tokens", "tokens": 10_000, "batch_tokens": 384, "dtype": "float64"},
             "seed": 3,
         }
     )
@@ -93,6 +93,7 @@ def metrics(measured: Measured, **settings: object) -> dict[str, dict[str, float
     found = evaluate_language(measured.model, measured.task, measured.cell, [evaluation], CPU)
     (document,) = found.values()
     assert document["evaluation"] == evaluation.model_dump(mode="json")
+    assert document["data"] == measured.task.content
     return document["metrics"]
 
 
