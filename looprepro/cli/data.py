@@ -35,6 +35,10 @@ Validation = Annotated[
 ]
 Revision = Annotated[str | None, typer.Option("--revision", help="Commit of the hub's data set.", show_default=False)]
 Subset = Annotated[str | None, typer.Option("--subset", help="Configuration of the hub's data set.", show_default=False)]
+Sequence = Annotated[
+    int | None,
+    typer.Option("--sequence", min=2, help="Also plan text into rows of this many tokens.", show_default=False),
+]
 
 
 @app.command("prepare")
@@ -49,6 +53,7 @@ def prepare(
     validation: Validation = None,
     revision: Revision = None,
     subset: Subset = None,
+    sequence: Sequence = None,
 ) -> None:
     """Prepare data sets. Stopped and called again, it goes on after the last complete shard."""
     from looprepro.data.catalog import Options, entry
@@ -63,6 +68,7 @@ def prepare(
         paths = [*text, *map(Path, names or ())]
         folder = root / (name or text[0].stem)
         typer.echo(f"{folder}: {prepare_files(paths, folder, options, say)}")
+        plan_rows(folder, sequence)
         return
     if not names:
         raise ConfigError("no data set named", "Name one (looprepro data list shows them) or give --text FILES")
@@ -71,6 +77,7 @@ def prepare(
     for known, chosen in [(entry(given), given) for given in names]:
         folder = root / (name or chosen)
         typer.echo(f"{folder}: {known.prepare(folder, options, say)}")
+        plan_rows(folder, sequence)
 
 
 @app.command("list")
@@ -93,6 +100,22 @@ def list_data(as_json: Json = False) -> None:
         if name not in there:
             typer.echo(f"{name:<16} not prepared: {known.summary}")
     sys.stdout.flush()
+
+
+def plan_rows(folder: Path, sequence: int | None) -> None:
+    """Plan the rows of a text corpus, keep the plan beside it, and say how much of them is padding."""
+    if sequence is None:
+        return
+    from looprepro.config.corpus import read_manifest
+    from looprepro.config.tasks import LanguageTask
+    from looprepro.tasks.language import Corpus, LanguageRows
+
+    config = LanguageTask(data=f"{folder}/", vocabulary=read_manifest(folder).vocabulary, sequence=sequence)
+    task = LanguageRows(config, 0, Corpus(folder))
+    task.keep_plans()
+    plan = task.packing
+    padding = f"{plan.padding_share:.4%} padding"
+    typer.echo(f"{folder}: {plan.rows:,} rows of {sequence:,} tokens, {padding}; {plan.cut:,} documents cut in two")
 
 
 def describe(folder: Path, manifest: object) -> str:

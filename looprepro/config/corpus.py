@@ -22,8 +22,10 @@ from looprepro.files.checksum import sha256_bytes
 from looprepro.files.errors import StoreError
 from looprepro.files.json_files import canonical_json, read_json
 
-BOS, EOS, PAD = 0, 1, 2
-"""Ids of <|bos|>, <|eos|> and <|pad|> in every tokenizer of ours. <|bos|> is there for Parcae's layout and never used."""
+EOS = 1
+"""Id of <|eos|> in every tokenizer of ours; it closes every document."""
+PAD = 2
+"""Id of <|pad|>. Id 0 is <|bos|>, which stands there for Parcae's layout and is never used."""
 SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|pad|>")
 SPLITS = ("train", "validation")
 

@@ -21,7 +21,7 @@ from looprepro.config.cell import Cell, Evaluation, LanguageEvaluation, narrow
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.language.codec import Codec
 from looprepro.tasks.language.questions import Question, encoded, lambada_file, lambada_texts, question, stand_in_questions
-from looprepro.tasks.language.rows import LanguageRows
+from looprepro.tasks.language.rows import LanguageRows, documents_of
 from looprepro.training.families import Documents
 from looprepro.training.operator_geometry import operator_metrics
 from looprepro.training.scoring import Readouts, Scored, State, score
@@ -40,8 +40,9 @@ class Measured:
 
     def readouts(self, tokens: Tensor, state: Tensor, budgets: Sequence[int]) -> Any:
         """The model's, in the arithmetic of its training."""
+        documents = documents_of(tokens) if self.task.config.document_mask else None
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.cell.training.dtype == "bfloat16"):
-            yield from self.model.readouts(tokens, state, budgets)
+            yield from self.model.readouts(tokens, state, budgets, documents)
 
     def state(self, draw: int) -> State:
         """x_0 of draw number ``draw``: a truncated normal of std sqrt(2/(5 width)); shorter rows get a longer one's start."""

@@ -19,7 +19,7 @@ from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.language import make_language_task
 from looprepro.tasks.language.questions import lambada_texts, question
 from looprepro.training import scoring
-from looprepro.training.language_evaluation import Measured, evaluate_language, score_questions
+from looprepro.training.language_evaluation import Measured, evaluate_language, packed, score_questions
 from looprepro.training.scoring import blocks, score
 
 VOCABULARY, SEQUENCE = 320, 48
@@ -132,6 +132,17 @@ def test_packed_perplexity_is_that_of_whole_rows(measured: Measured) -> None:
     assert found["items"] == int(batch.scored.sum())
 
 
+def test_a_document_mask_of_training_holds_at_evaluation(measured: Measured) -> None:
+    config = measured.task.config.model_copy(update={"document_mask": True})
+    inside = Measured(measured.model, type(measured.task)(config, 3, measured.task.corpus), measured.cell, CPU)
+    batch = inside.task.evaluation_examples(torch.arange(6))
+    logits = measured.model(batch.tokens, 2, measured.state(0)(torch.arange(6), SEQUENCE), batch.documents)
+    expected = math.exp(float(inside.task.loss(logits, batch).sum() / batch.scored.sum()))
+    found = packed(inside, 6, [2], 0)[2]["perplexity_packed"]["value"]
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert found != pytest.approx(packed(measured, 6, [2], 0)[2]["perplexity_packed"]["value"], rel=1e-6)
+
+
 def test_document_perplexity_and_bits_per_byte_by_hand(measured: Measured) -> None:
     found = metrics(measured, metrics=["perplexity"], documents=4)
     split = measured.task.corpus.validation
@@ -179,8 +190,6 @@ def test_draws_of_the_state_are_averaged_with_their_spread(measured: Measured) -
 
 
 def measured_draw(measured: Measured, draw: int) -> float:
-    from looprepro.training.language_evaluation import packed
-
     return packed(measured, 6, [1], draw)[1]["perplexity_packed"]["value"]
 
 

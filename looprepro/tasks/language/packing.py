@@ -8,10 +8,14 @@ public code fills 63% of its rows with padding). Only the last row can have padd
 
 from __future__ import annotations
 
+import zipfile
 from bisect import bisect_right, insort
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from looprepro.files.atomic import write_with
 
 BUFFER = 1000
 """Documents from which a row is filled."""
@@ -81,3 +85,33 @@ def pack(lengths: np.ndarray, row_tokens: int, buffer: int = BUFFER) -> Packing:
             break
         first.append(len(starts))
     return Packing(row_tokens, np.array(starts, np.int64), np.array(counts, np.int64), np.array(first, np.int64), cut)
+
+
+def plan_file(folder: Path, split: str, row_tokens: int) -> Path:
+    """Where the plan for rows of that size is kept beside the shards, if anybody kept it."""
+    return folder / f"packing-{split}-{row_tokens}.npz"
+
+
+def keep(path: Path, plan: Packing, content: str) -> None:
+    """Save ``plan`` for a corpus of that content: planning thirty million documents takes minutes, reading a file does not."""
+
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:
+            key = np.array([content, str(BUFFER)])
+            np.savez(file, key=key, starts=plan.starts, counts=plan.counts, first=plan.first, cut=np.array(plan.cut))
+
+    write_with(path, write)
+
+
+def kept(path: Path, row_tokens: int, content: str) -> Packing | None:
+    """The plan that :func:`keep` saved; None where there is none, or one of another corpus or another version of ours."""
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            if saved["key"].tolist() != [content, str(BUFFER)]:
+                return None
+            return Packing(row_tokens, saved["starts"], saved["counts"], saved["first"], int(saved["cut"]))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        print(f"{path} cannot be read ({error}): planning again", flush=True)
+        return None

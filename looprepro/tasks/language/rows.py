@@ -19,7 +19,7 @@ from looprepro.config.corpus import EOS, PAD
 from looprepro.config.tasks import LanguageTask
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.places import data_folder
-from looprepro.tasks.language.packing import Packing, pack
+from looprepro.tasks.language.packing import Packing, keep, kept, pack, plan_file
 from looprepro.tasks.language.reader import Corpus, Split
 from looprepro.tasks.task import UNSCORED, Batch, Count
 
@@ -85,12 +85,23 @@ class LanguageRows:
     @cached_property
     def packing(self) -> Packing:
         """The plan of the training rows."""
-        return pack(self.corpus.train.lengths, self.config.sequence + 1)
+        return self._plan("train", self.corpus.train)
 
     @cached_property
     def validation_packing(self) -> Packing:
         """The plan of the held-out rows."""
-        return pack(self.corpus.validation.lengths, self.config.sequence + 1)
+        return self._plan("validation", self.corpus.validation)
+
+    def _plan(self, name: str, split: Split) -> Packing:
+        row_tokens = self.config.sequence + 1
+        return kept(plan_file(self.corpus.folder, name, row_tokens), row_tokens, self.content) or pack(
+            split.lengths, row_tokens
+        )
+
+    def keep_plans(self) -> None:
+        """Save both plans beside the shards, for every run that follows."""
+        for name, plan in (("train", self.packing), ("validation", self.validation_packing)):
+            keep(plan_file(self.corpus.folder, name, plan.row_tokens), plan, self.content)
 
     @cached_property
     def _scored(self) -> np.ndarray:
@@ -173,11 +184,11 @@ class LanguageRows:
         tokens = torch.from_numpy(read)
         scored = torch.from_numpy(np.arange(1, plan.row_tokens) < filled)
         inputs, targets = tokens[:, :-1], tokens[:, 1:].masked_fill(~scored, UNSCORED)
-        documents = _documents(inputs) if self.config.document_mask else None
+        documents = documents_of(inputs) if self.config.document_mask else None
         return Batch(inputs.contiguous(), targets, scored, rows.cpu(), documents).to(rows.device)
 
 
-def _documents(tokens: Tensor) -> Tensor:
+def documents_of(tokens: Tensor) -> Tensor:
     """Number of the document in its row that each position belongs to, from 0: int64 ``[rows, time]``. An <|eos|> belongs
     to the document that it closes."""
     ends = (tokens == EOS).to(torch.int64)

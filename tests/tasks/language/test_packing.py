@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from looprepro.tasks.language.packing import pack
+from looprepro.tasks.language.packing import keep, kept, pack
 
 
 def pieces(plan):
@@ -59,3 +59,20 @@ def test_documents_like_those_of_the_web_leave_no_padding_to_speak_of():
 def test_nothing_gives_no_rows():
     plan = pack(np.zeros(0, np.int64), 8)
     assert (plan.rows, plan.padding_share, plan.filled.tolist()) == (0, 0.0, [])
+
+
+def test_a_kept_plan_is_read_back_for_its_own_corpus_only(tmp_path, capsys):
+    plan = pack(np.array([5, 3, 9, 4]), 8)
+    path = tmp_path / "plan.npz"
+    assert kept(path, 8, "a") is None
+    keep(path, plan, "a")
+    again = kept(path, 8, "a")
+    assert again is not None
+    assert pieces(again) == pieces(plan)
+    assert (again.row_tokens, again.cut, again.filled.tolist()) == (8, 1, plan.filled.tolist())
+    assert kept(path, 8, "b") is None
+    data = bytearray(path.read_bytes())
+    data[data.index((17).to_bytes(8, "little"))] ^= 255  # in the starts
+    path.write_bytes(data)
+    assert kept(path, 8, "a") is None
+    assert "planning again" in capsys.readouterr().out
