@@ -70,7 +70,9 @@ class HubText:
             except _network_errors() as error:
                 failures += 1
                 if failures >= TRIES:
-                    raise StoreError(f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", OFFLINE) from error
+                    raise StoreError(
+                        f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", OFFLINE
+                    ) from error
                 self._state = self.cursor()
                 self._say(f"transfer broken ({_brief(error)}): going on in {failures} s")
                 time.sleep(failures)
@@ -87,7 +89,9 @@ class HubText:
             try:
                 self._commit = HfApi().dataset_info(self.repository, revision=self._revision).sha
             except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-                raise ConfigError(f"the hub has no {self.repository} at {self._revision or 'its main branch'}", OFFLINE) from error
+                raise ConfigError(
+                    f"the hub has no {self.repository} at {self._revision or 'its main branch'}", OFFLINE
+                ) from error
             except _network_errors() as error:
                 raise StoreError(f"the hub does not answer: {_brief(error)}", OFFLINE) from error
             if self._commit is None:

@@ -82,7 +82,8 @@ def _text(source: Source, folder: Path, options: Options, say: Say, vocabulary: 
 def summary(manifest: CorpusManifest) -> str:
     """One line on a finished corpus."""
     return (
-        f"{manifest.source.get('name', 'text')}: {manifest.documents('train'):,} documents, {manifest.tokens('train'):,} tokens; "
+        f"{manifest.source.get('name', 'text')}: "
+        f"{manifest.documents('train'):,} documents, {manifest.tokens('train'):,} tokens; "
         f"held out {manifest.documents('validation'):,} documents, {manifest.tokens('validation'):,} tokens; "
         f"vocabulary {manifest.vocabulary:,}; content {manifest.content[:12]}"
     )
@@ -111,4 +112,10 @@ class _Reporter:
 
 def _duration(seconds: float) -> str:
     whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return (
+        f"{whole} s"
+        if whole < 60
+        else f"{whole // 60} min"
+        if whole < 3600
+        else f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    )

@@ -12,9 +12,7 @@ from looprepro.files.errors import ConfigError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SPLIT_PATTERN = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-)
+SPLIT_PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 """GPT-4's, with digits in groups of one or two: no token crosses these boundaries."""
 DOCUMENT_CHARACTERS = 10_000
 """Training reads this much of each document (Parcae)."""
@@ -77,7 +75,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+    except Exception as error:
         raise ConfigError(f"{path} is not a tokenizer: {error}", "Give the tokenizer.json of a prepared corpus") from error
     found = [tokenizer.id_to_token(i) for i in range(len(SPECIAL_TOKENS))]
     if found != list(SPECIAL_TOKENS):
