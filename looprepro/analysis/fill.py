@@ -217,6 +217,11 @@ def _notes(plan: TablePlan, rows: Sequence[Row], columns: Sequence[Sequence[Entr
         yield "The paper's text states no number of this table."
     wanted = {cell.id for cell in plan.wanted}
     mine = [row for row in rows if row["cell"] in wanted and row["scale"] == plan.scale]
+    for metric in plan.beside:
+        values = [row["value"] for row in mine if row.get("metric") == metric and row.get("value") is not None]
+        if values:
+            ends = dict.fromkeys(f"{end:.{plan.decimals}f}" for end in (min(values), max(values)))
+            yield f"Beside it, on the same data: {metric.replace('_', ' ')} {' to '.join(ends)}."
     if any(row.get("dirty") for row in mine):
         yield "Some numbers come from a modified working tree (column dirty of results.parquet)."
     for name, what in MIXTURES.items():

@@ -51,6 +51,8 @@ class TablePlan:
     overrides: tuple[str, ...] = ()
     note: str = ""
     """What this scale shows and does not show."""
+    beside: tuple[str, ...] = ()
+    """Metrics whose values over the whole table a note names."""
     paper_width: int | None = None
     paper_budgets: Mapping[str, int] = field(default_factory=dict)
     """Role of T -> T at scale paper, for the label of the paper's column."""

@@ -39,6 +39,7 @@ def table_plan(expansion: Expansion) -> TablePlan:
         wanted=wanted,
         overrides=expansion.overrides,
         note=sweep.scale(expansion.scale).note,
+        beside=layout.beside,
         paper_width=width,
         paper_budgets=budgets,
     )

@@ -77,6 +77,10 @@ def make_plan(expansions: Sequence[Expansion], runs: Any, results: Any, *, retra
 
 def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
     """The plan as JSON."""
+    from dataclasses import asdict
+
+    from looprepro.planning.sizes import sizes
+
     return {
         "sweeps": [expansion.sweep.name for expansion in expansions],
         "scale": expansions[0].scale,
@@ -87,6 +91,7 @@ def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
         "evaluations": {"wanted": made.evaluations_wanted, "done": made.evaluations_done},
         "device_hours": made.device_hours,
         "basis": made.bases,
+        "sizes": [asdict(size) for size in sizes(made.items)],
         "cells": [
             {
                 "id": item.cell.id,
@@ -103,6 +108,8 @@ def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
 
 def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool = False) -> None:
     """Totals first, then reasons (or every cell), then the cost."""
+    from looprepro.planning.sizes import sizes
+
     names = ", ".join(expansion.sweep.name for expansion in expansions)
     over = f", {' '.join(expansions[0].overrides)}" if expansions[0].overrides else ""
     counts = made.counts
@@ -119,6 +126,13 @@ def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool 
     else:
         for (action, reason), n in Counter((item.action, item.reason) for item in made.items).most_common():
             typer.echo(f"  {n:>6} {action}: {reason}")
+    for size in sizes(made.items):
+        hours = "" if size.hours is None else f", about {device_hours(size.hours)} h a cell"
+        gpus = f"{size.ranks} GPUs" if size.ranks > 1 else "1 device"
+        typer.echo(
+            f"  width {size.width}: {size.parameters:,} parameters, {size.tokens_per_parameter:.3g} tokens each, "
+            f"{size.steps:,} steps; {gpus} a cell, {size.memory_bytes / 1e9:.3g} GB each{hours}"
+        )
     if made.to_run:
         bases = ", ".join(f"{n} {basis}" for basis, n in made.bases.items())
         typer.echo(f"  estimated device hours: {device_hours(made.device_hours)}" + (f" ({bases})" if bases else ""))

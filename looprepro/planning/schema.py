@@ -54,6 +54,8 @@ class Layout(Frozen):
     """Axes that make the columns, outermost first; "T" is the axis of budgets."""
     metric: str
     decimals: int = Field(3, ge=0)
+    beside: tuple[str, ...] = ()
+    """Other metrics of the same evaluations that a note under the table names: what a number must be compared with."""
 
 
 class Scale(Frozen):
