@@ -83,7 +83,6 @@ def test_what_is_not_one_operator_is_one_line_with_the_remedy(arguments: tuple[s
         run(*arguments, "--runs", str(tmp_path))
 
 
-@pytest.mark.slow
 def test_the_widest_operator_of_the_paper_is_measured_in_seconds() -> None:
     """Width 1024, T = 48, 256 probes: about 2.5 s of CPU with the imports; the bound leaves room for a slow machine."""
     started = time.process_time()
