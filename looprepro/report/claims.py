@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from looprepro.analysis.claims import Finding, Judged
+from looprepro.analysis.claims import Finding
 from looprepro.analysis.decomposition import Gain
+from looprepro.analysis.judged import Judged
 from looprepro.report.numbers import DASH, difference, number
 
 DECIMALS = 3
