@@ -69,7 +69,9 @@ def _parts(claim: Claim, samples: Samples) -> Iterable[Judged]:
             if any("{next}" in selector.values() for _, selector in part.weighted):
                 steps = steps[:-1]
             if not steps:
-                yield Judged(part.kind, part.kind, 0, lacking=f"{_sweep(part)} has no roles on {part.over.axis} here")
+                there = samples.expansion(_sweep(part))
+                none = there if isinstance(there, str) else f"{_sweep(part)} has no roles on {part.over.axis} here"
+                yield Judged(part.kind, part.kind, 0, lacking=none)
             for names in steps:
                 yield _judge(part, samples, names)
 

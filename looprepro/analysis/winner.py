@@ -25,6 +25,8 @@ def judge_winner(part: Part, samples: Samples) -> Judged:
     assert part.over is not None
     assert part.between is not None
     sweep = part.of["sweep"]
+    if isinstance(there := samples.expansion(sweep), str):
+        return Judged(part.kind, part.kind, 0, lacking=there)
     settings = part.over.roles or tuple(samples.roles(sweep, part.over.axis))
     planned = [samples.roles(sweep, part.between.axis, {part.over.axis: setting}) for setting in settings]
     roles = [role for role in _candidates(part.between, planned) if all(role in found for found in planned)]
