@@ -40,6 +40,10 @@ class Task(Protocol):
     def max_time(self) -> int:
         """Positions of a row."""
 
+    @property
+    def validation_rows(self) -> int:
+        """Validation rows in all."""
+
     def examples(self, rows: Tensor, step: int) -> Batch:
         """Training rows by their count since the start of the run."""
 
@@ -105,6 +109,7 @@ class LanguageTrainer:
             round_rates=self.training.parcae_compat.round_rates,
         )
         self.rows = rows_per_step(cell)
+        self.validation_rows = min(self.training.validation_rows, task.validation_rows)
         self.total, self.schedule_steps = total_steps(cell), schedule_steps(cell)
         self.step = 0
         self.seconds = 0.0
@@ -245,7 +250,7 @@ class LanguageTrainer:
     def _validation_loss(self) -> float:
         """Mean loss per real token over the first ``validation_rows`` validation rows, shared out over the ranks."""
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        size, count = self.training.micro_batch, self.training.validation_rows
+        size, count = self.training.micro_batch, self.validation_rows
         for start in list(range(0, count, size))[self.ranks.rank :: self.ranks.count]:
             rows = torch.arange(start, min(start + size, count), dtype=torch.int64)
             batch = self.task.evaluation_examples(rows.to(self.device))

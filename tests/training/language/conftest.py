@@ -26,6 +26,7 @@ class Counting:
     """Rows that count upwards from a random number; the last row of every four has padding."""
 
     max_time = SEQUENCE
+    validation_rows = 1000
 
     def examples(self, rows: Tensor, step: int) -> Batch:
         return self._batch(randomness.WORDS, rows)
