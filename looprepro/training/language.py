@@ -17,6 +17,7 @@ from torch import Tensor
 from looprepro import randomness
 from looprepro.config.cell import Cell, Execution, text_parts
 from looprepro.config.language_formulas import rows_per_step, schedule_steps, total_steps
+from looprepro.models.charts import Rates
 from looprepro.models.injections import Injection
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.models.recurrence import depths, parcae_compatible_depths
@@ -83,8 +84,9 @@ def build_model(cell: Cell) -> LoopedTransformer:
 
 def max_decay(injection: Injection) -> float:
     """The largest modulus of an eigenvalue of A: the slowest decay. From the rates where the operator has them."""
-    if hasattr(injection, "rates"):
-        return float(injection.rates().c.detach().max())
+    rates_of = getattr(injection, "rates", None)
+    if isinstance(rates_of, Rates):
+        return float(rates_of().c.detach().max())
     return float(torch.linalg.eigvals(injection.matrix()).abs().max())
 
 
