@@ -138,7 +138,7 @@ class Sweep(SweepFile):
     def skips(self, scale: str, roles: Mapping[str, str]) -> bool:
         """Whether the table leaves the combination ``roles`` (axis, and perhaps "seed" -> canonical role) out at ``scale``."""
         return any(
-            all(roles.get(axis) in map(canonical, listed) for axis, listed in combination.items())
+            all(axis in roles and roles[axis] in map(canonical, listed) for axis, listed in combination.items())
             for combination in (*self.skip, *self.scale(scale).skip)
         )
 

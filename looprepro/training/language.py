@@ -17,6 +17,7 @@ from torch import Tensor
 from looprepro import randomness
 from looprepro.config.cell import Cell, Execution, text_parts
 from looprepro.config.language_formulas import rows_per_step, schedule_steps, total_steps
+from looprepro.models.charts import Rates
 from looprepro.models.injections import Injection
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.models.recurrence import depths, parcae_compatible_depths
@@ -39,6 +40,10 @@ class Task(Protocol):
     @property
     def max_time(self) -> int:
         """Positions of a row."""
+
+    @property
+    def validation_rows(self) -> int:
+        """Validation rows in all."""
 
     def examples(self, rows: Tensor, step: int) -> Batch:
         """Training rows by their count since the start of the run."""
@@ -79,8 +84,9 @@ def build_model(cell: Cell) -> LoopedTransformer:
 
 def max_decay(injection: Injection) -> float:
     """The largest modulus of an eigenvalue of A: the slowest decay. From the rates where the operator has them."""
-    if hasattr(injection, "rates"):
-        return float(injection.rates().c.detach().max())
+    rates_of = getattr(injection, "rates", None)
+    if isinstance(rates_of, Rates):
+        return float(rates_of().c.detach().max())
     return float(torch.linalg.eigvals(injection.matrix()).abs().max())
 
 
@@ -105,6 +111,7 @@ class LanguageTrainer:
             round_rates=self.training.parcae_compat.round_rates,
         )
         self.rows = rows_per_step(cell)
+        self.validation_rows = min(self.training.validation_rows, task.validation_rows)
         self.total, self.schedule_steps = total_steps(cell), schedule_steps(cell)
         self.step = 0
         self.seconds = 0.0
@@ -245,7 +252,7 @@ class LanguageTrainer:
     def _validation_loss(self) -> float:
         """Mean loss per real token over the first ``validation_rows`` validation rows, shared out over the ranks."""
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        size, count = self.training.micro_batch, self.training.validation_rows
+        size, count = self.training.micro_batch, self.validation_rows
         for start in list(range(0, count, size))[self.ranks.rank :: self.ranks.count]:
             rows = torch.arange(start, min(start + size, count), dtype=torch.int64)
             batch = self.task.evaluation_examples(rows.to(self.device))

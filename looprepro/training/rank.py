@@ -30,7 +30,7 @@ def follow(here: Place) -> int:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if torch.cuda.is_available():
-        torch.cuda.set_device(here.local_rank)
+        torch.cuda.set_device(here.local_rank % torch.cuda.device_count())  # a scheduler may show each task its own GPU only
     ranks = join(here, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     serve(ranks)
     torch.distributed.destroy_process_group()

@@ -101,6 +101,8 @@ def _whole(folder: Path) -> checkpoint.Checkpoint:
 
 
 def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
+    if execution.ranks > 1 and family(cell).follower is None:
+        raise ConfigError(f"cells of {cell.task.kind} train in one process, not {execution.ranks}", "Set execution.ranks to 1")
     trainer = family(cell).trainer(cell, execution, device)
     # A trainer over several processes is a context: they are gone, or free, after it.
     with trainer if isinstance(trainer, AbstractContextManager) else nullcontext():

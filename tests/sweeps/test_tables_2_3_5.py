@@ -110,7 +110,7 @@ def test_all_smoke_cells_together_stay_few() -> None:
     sweeps = [
         sweep for sweep in map(load_sweep, available_sweeps()) if "smoke" in sweep.scales and sweep.name.startswith("table")
     ]
-    assert len(merge(expand(sweep, "smoke") for sweep in sweeps if sweep.paper == "rotate_the_loop")) <= 40
+    assert len(merge(expand(sweep, "smoke") for sweep in sweeps if sweep.paper == "rotate_the_loop")) <= 48
 
 
 @pytest.mark.parametrize("sweep", ["table2", "table3"])

@@ -26,6 +26,7 @@ class Counting:
     """Rows that count upwards from a random number; the last row of every four has padding."""
 
     max_time = SEQUENCE
+    validation_rows = 1000
 
     def examples(self, rows: Tensor, step: int) -> Batch:
         return self._batch(randomness.WORDS, rows)
@@ -52,16 +53,28 @@ class Counting:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    """A folder with a prepared text: 40 documents that count upwards, 4 of them held out."""
+def corpus_of(tmp_path: Path) -> Callable[[int], Path]:
+    """``corpus_of(vocabulary)``: a folder with a prepared text of 40 documents that count upwards, 4 of them held out."""
     spec = importlib.util.spec_from_file_location("corpora", Path(__file__).parents[2] / "tasks" / "language" / "conftest.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     documents = [[3 + (start * 7 + i) % 200 for i in range(20 + start % 5)] for start in range(40)]
-    folder: Path = module.write_corpus(tmp_path / "corpus", [documents[:20], documents[20:36]], documents[36:])
-    return folder
+
+    def write(vocabulary: int) -> Path:
+        folder: Path = module.write_corpus(
+            tmp_path / "corpus", [documents[:20], documents[20:36]], documents[36:], vocabulary=vocabulary
+        )
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def corpus(corpus_of: Callable[[int], Path]) -> Path:
+    """The text of :func:`language_cell`."""
+    return corpus_of(VOCABULARY)
 
 
 @pytest.fixture

@@ -167,3 +167,9 @@ def test_the_tasks_of_a_slurm_step_are_a_worker_and_its_follower(
                 task.kill()
                 task.wait()
     assert finished(tmp_path, cell)
+
+
+def test_a_family_of_single_processes_refuses_ranks(make_cell, begin) -> None:
+    cell = make_cell()
+    with pytest.raises(ConfigError, match="cells of group_words train in one process, not 2"):
+        run_cell(cell, [], TOGETHER, begin(cell), lambda: None)
