@@ -70,14 +70,15 @@ def evaluate(
             "cells": [
                 {
                     "id": name,
+                    "after": store.highest_attempts([name])[name],
                     "config": cell.model_dump(mode="json"),
                     "evaluations": [{"id": k, "evaluation": e.model_dump(mode="json")} for k, e in missing.items()],
                 }
             ],
         }
-        _request(store, name, evaluations)
         code = run_manifest(manifest)
         record = next(iter(store.records([name])))
+    _request(store, name, {known: one for known, one in evaluations.items() if known in record.evaluations})
     found = {known: record.evaluations.get(known) for known in evaluations}
     if as_json:
         typer.echo(json.dumps({"cell": name, "evaluations": found}, indent=2))
@@ -85,7 +86,8 @@ def evaluate(
         for document in found.values():
             _print(document)
     if code or None in found.values():
-        say(f"{name}: {record.presence.cause or 'not everything was measured'}; looprepro logs {name} says more")
+        last = store.reading(name).highest
+        say(f"{name}: {last.cause if last and last.cause else 'not everything was measured'} (looprepro logs {name})")
         raise typer.Exit(code or 1)
 
 

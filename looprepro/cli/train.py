@@ -51,7 +51,14 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
     manifest = {
         "store": str(store.root),
         "execution": execution.model_dump(mode="json"),
-        "cells": [{"id": identity, "config": cell.model_dump(mode="json"), "evaluations": wanted}],
+        "cells": [
+            {
+                "id": identity,
+                "config": cell.model_dump(mode="json"),
+                "evaluations": wanted,
+                "after": store.highest_attempts([identity])[identity],
+            }
+        ],
     }
     code = run_manifest(manifest, redirect=False)
     reading = store.reading(identity)

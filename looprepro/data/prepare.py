@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -109,8 +108,7 @@ def _tokenizer(source: Source, folder: Path, request: Request, report: Callable[
     if not path.is_file():
         if request.tokenizer is not None:
             load_tokenizer(request.tokenizer)
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(request.tokenizer, path)
+            write_bytes(path, request.tokenizer.read_bytes())
         else:
             texts = _watched(source.documents(), request.tokenizer_characters, report)
             kept = (text for text in texts if not is_validation(text, request.validation_share))

@@ -54,6 +54,23 @@ def test_a_new_budget_is_measured_without_training_and_collected(trained: Path, 
     assert "T = 5" not in table.stdout
 
 
+def test_after_a_failure_the_same_command_tries_again_and_collect_waits_for_nothing(
+    trained: Path, looprepro: Callable[..., Any]
+) -> None:
+    cell = next((trained / "runs" / "cells").iterdir())
+    (weights_file,) = cell.glob("attempts/*/checkpoint-*/weights.safetensors")
+    kept = weights_file.read_bytes()
+    weights_file.write_bytes(kept[:-1])
+    failed = looprepro("eval", cell.name, "T=4")
+    assert failed.returncode == 1
+    assert "does not match its checksum" in failed.stderr
+    assert looprepro("collect").returncode == 0
+    weights_file.write_bytes(kept)
+    done = looprepro("eval", cell.name, "T=4")
+    assert done.returncode == 0, done.stderr
+    assert "T=4  last_token_accuracy" in done.stdout
+
+
 def test_what_cannot_be_measured_is_said_in_one_line(trained: Path, looprepro: Callable[..., Any]) -> None:
     cell = next((trained / "runs" / "cells").iterdir()).name
     for arguments, said in (
