@@ -97,6 +97,10 @@ class LoopedTransformer(nn.Module):
         """torch.compile one recurrent step (injection and core blocks); the plain code stays the oracle."""
         self._core_pass = torch.compile(self._plain_core_pass, **options)  # type: ignore[call-overload]
 
+    def plain_core(self) -> None:
+        """Undo :meth:`compile_core`: a copy of a compiled model would go on with the original's weights."""
+        self._core_pass = self._plain_core_pass
+
     def forward(self, tokens: torch.Tensor, depths: torch.Tensor | int, state: torch.Tensor) -> torch.Tensor:
         """Logits ``[rows, time, vocabulary]`` after ``depths`` steps of each row (one number: of all rows).
 

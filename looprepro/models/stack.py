@@ -27,6 +27,7 @@ def stacked(models: Sequence[LoopedTransformer]) -> LoopedTransformer:
         parent, _, leaf = name.rpartition(".")
         setattr(stack.get_submodule(parent), leaf, nn.Parameter(joined, requires_grad=parameter.requires_grad))
     stack.add_module("injection", StackedInjection(models[0].injection, stack.injection))
+    stack.plain_core()
     return stack
 
 

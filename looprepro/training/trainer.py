@@ -6,6 +6,7 @@ Knows no file layout beyond the attempt's own folder, and no task or model beyon
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,8 @@ class Trainer:
         self.cell, self.task, self.device = cell, task, device
         _, self.config, self.training = word_parts(cell)
         self.model = build_model(cell, task).to(device)
-        if execution.compile:
+        self.compiled = execution.compile
+        if self.compiled:
             self.model.compile_core(dynamic=True)  # one graph for every number of active rows
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         training = self.training
@@ -118,19 +120,20 @@ class Trainer:
             group["lr"] = rate
         self.optimizer.step()
         self.step += 1
-        self._update_average()
+        self.average = self.averaged(self.average, self.parameters, self.step)
         return StepReport(self.step, loss_value, norm_value, rate, self.task.length(step), float(counts.double().mean()))
 
-    def _update_average(self) -> None:
-        """Uniform mean of the weights after each of the last updates."""
-        count = self.step - self._average_from
+    def averaged(self, average: dict[str, Tensor], parameters: Mapping[str, Tensor], step: int) -> dict[str, Tensor]:
+        """Uniform mean of the weights after each of the last updates: ``average`` joined by ``parameters``, after ``step``."""
+        count = step - self._average_from
         if self.training.average_last == 0.0 or count < 1:
-            return
+            return average
         with torch.no_grad():
             if count == 1:
-                self.average = {name: p.detach().clone() for name, p in self.parameters.items()}
-            for name, parameter in self.parameters.items():
-                self.average[name].lerp_(parameter, 1.0 / count)
+                average = {name: p.detach().clone() for name, p in parameters.items()}
+            for name, parameter in parameters.items():
+                average[name].lerp_(parameter, 1.0 / count)
+        return average
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Everything a checkpoint needs, by file stem."""

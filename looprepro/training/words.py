@@ -14,6 +14,7 @@ from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.evaluate import evaluate
 from looprepro.training.families import Documents, Family
 from looprepro.training.operator_geometry import operator_series
+from looprepro.training.stack import StackedTrainer
 from looprepro.training.trainer import Trainer, build_model, load_weights
 
 
@@ -43,4 +44,4 @@ def _series(cell: Cell, trainer: Trainer) -> dict[str, Any]:
     return operator_series(trainer.config, initial, trainer.model.injection)
 
 
-FAMILY = Family(_trainer, _evaluate, _series)
+FAMILY = Family(_trainer, _evaluate, _series, StackedTrainer)
