@@ -122,6 +122,8 @@ class Execution(Frozen):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compile: bool = False
     """torch.compile of the core; the plain code is the test oracle."""
+    pack: Literal["none", "seeds"] = "none"
+    """Whether cells that differ only in their seed train as one stacked model (planning/packs.py)."""
     log_every: int = Field(50, ge=1)
     """Steps between lines of metrics.jsonl."""
     checkpoint_seconds: float = Field(60.0, gt=0.0)

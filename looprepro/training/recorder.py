@@ -18,7 +18,7 @@ from looprepro.training.families import Diverged, Report, Trainer, family
 class Recorder:
     """One cell's trainer and its attempt. Writes nothing before the first step."""
 
-    def __init__(self, cell: Cell, execution: Execution, device: torch.device, attempt: Attempt) -> None:
+    def __init__(self, cell: Cell, attempt: Attempt, execution: Execution, device: torch.device) -> None:
         self.cell, self.execution, self.device, self.attempt = cell, execution, device, attempt
         self.trainer: Trainer = family(cell).trainer(cell, execution, device)
         self.device_seconds = 0.0
@@ -42,6 +42,8 @@ class Recorder:
         """Count seconds of training; ``device`` is less than ``wall`` where cells shared them."""
         self.trainer.seconds += wall
         self.device_seconds += device
+        if device != wall:
+            self.attempt.device_seconds = (self.attempt.device_seconds or 0.0) + device
 
     def log(self, report: Report) -> None:
         """A line of metrics.jsonl where one is due, and a sign of life."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,8 @@ from looprepro.training.families import MembersDiverged, Stack, family
 from looprepro.training.recorder import Recorder
 from looprepro.training.run import Outcome, finish, prepare
 
-
-@dataclass(frozen=True)
-class Member:
-    """One cell of a pack and the attempt that holds it."""
-
-    cell: Cell
-    attempt: Attempt
-
-
+Member = tuple[Cell, Attempt]
+"""One cell of a pack and the attempt that holds it."""
 Left = Callable[[Attempt, Outcome | LoopreproError], None]
 """Told once of every member how training left it, as soon as that is known; an error is that member's alone."""
 
@@ -43,14 +35,14 @@ def run_pack(members: Sequence[Member], execution: Execution, stop: Callable[[],
 
     ``stop`` is asked before every step: on a signal's name all write a checkpoint and leave as ``stopped``.
     """
-    kind = family(members[0].cell)
+    kind = family(members[0][0])
     if kind.stack is None:
-        raise ConfigError(f"cells of the family {members[0].cell.family} cannot be stacked", "Use --pack none")
+        raise ConfigError(f"cells of the family {members[0][0].family} cannot be stacked", "Use --pack none")
     device = prepare(execution)
     for group in _starts(members):
         recorders = []
         for member, found in group:
-            recorders.append(Recorder(member.cell, execution, device, member.attempt))
+            recorders.append(Recorder(*member, execution, device))
             recorders[-1].resume(found)
         while len(recorders) > 1:
             recorders = _stacked(recorders, kind.stack, stop, left)
@@ -122,7 +114,7 @@ def _alone(recorder: Recorder, stop: Callable[[], str | None], left: Left) -> No
 
 def _starts(members: Sequence[Member]) -> list[list[Start]]:
     """Members by the step they begin at: all at the newest step of which everybody has a whole checkpoint, else apart."""
-    folders = [_by_step(member.attempt) for member in members]
+    folders = [_by_step(attempt) for _, attempt in members]
     if not any(folders):
         return [[(member, None) for member in members]]
     for step in sorted(set.intersection(*map(set, folders)), reverse=True):
@@ -131,11 +123,11 @@ def _starts(members: Sequence[Member]) -> list[list[Start]]:
             return [list(zip(members, found, strict=True))]
     groups: dict[int, list[Start]] = {}
     for member in members:
-        newest = checkpoint.load_newest(member.attempt.checkpoint_folders())
+        newest = checkpoint.load_newest(member[1].checkpoint_folders())
         groups.setdefault(0 if newest is None else newest.step, []).append((member, newest))
     if len(groups) > 1:
         starts = "; ".join(
-            f"step {step}: seeds {', '.join(str(member.cell.seed) for member, _ in group)}" for step, group in groups.items()
+            f"step {step}: seeds {', '.join(str(member[0].seed) for member, _ in group)}" for step, group in groups.items()
         )
         print(f"the members have no step in common, so each group is trained by itself: {starts}", flush=True)
     return list(groups.values())

@@ -18,7 +18,7 @@ from looprepro.store import Attempt, Store
 from looprepro.store.attempt import Superseded
 from looprepro.training import checkpoint
 from looprepro.training.run import Outcome, run_cell
-from looprepro.training.run_pack import Member, run_pack
+from looprepro.training.run_pack import run_pack
 from looprepro.training.stack import StackedTrainer
 
 MakeCell = Callable[..., Cell]
@@ -41,8 +41,8 @@ def run(store: Store, cells: Sequence[Cell], execution: Execution, stops_after: 
         store.register(cell_id(cell), cell.model_dump(mode="json"))
         attempt = store.claim(cell_id(cell))
         assert attempt is not None
-        members.append(Member(cell, attempt))
-    seeds = {cell_id(member.cell): member.cell.seed for member in members}
+        members.append((cell, attempt))
+    seeds = {cell_id(cell): cell.seed for cell in cells}
     left: dict[int, Outcome | LoopreproError] = {}
 
     def stop() -> str | None:
@@ -56,7 +56,7 @@ def run(store: Store, cells: Sequence[Cell], execution: Execution, stops_after: 
         attempt.end("superseded" if isinstance(outcome, LoopreproError) else "interrupted")
 
     run_pack(members, execution, stop, leave)
-    return Ran({member.cell.seed: member.attempt for member in members}, left)
+    return Ran({cell.seed: attempt for cell, attempt in members}, left)
 
 
 def result_of(attempt: Attempt) -> dict[str, Any]:
