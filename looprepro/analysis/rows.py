@@ -129,7 +129,9 @@ def _provenance(record: CellRecord) -> Row:
         row["cause"] = presence.cause
     if "resumed" in result:
         row["resumed"] = result["resumed"]
-    for name in ("pack", "threads", "compile", "commit", "dirty", "device", "host"):
+    if result.get("pack"):
+        row["pack"] = result["pack"]
+    for name in ("threads", "compile", "commit", "dirty", "device", "host"):
         if provenance.get(name) is not None:
             row[name] = provenance[name]
     if provenance.get("versions"):

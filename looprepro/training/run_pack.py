@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.config.cell import Cell, Execution
+from looprepro.config.identity import digest
 from looprepro.files.errors import ConfigError, LoopreproError
 from looprepro.store.attempt import Attempt
 from looprepro.training import checkpoint
 from looprepro.training.families import MembersDiverged, Stack, family
-from looprepro.training.recorder import Recorder
+from looprepro.training.recorder import ALONE, Recorder
 from looprepro.training.run import Outcome, finish, prepare
 
 Member = tuple[Cell, Attempt]
@@ -40,14 +41,26 @@ def run_pack(members: Sequence[Member], execution: Execution, stop: Callable[[],
         raise ConfigError(f"cells of the family {members[0][0].family} cannot be stacked", "Use --pack none")
     device = prepare(execution)
     for group in _starts(members):
-        recorders = []
-        for member, found in group:
-            recorders.append(Recorder(*member, execution, device))
-            recorders[-1].resume(found)
+        recorders = [Recorder(*member, execution, device) for member, _ in group]
+        name = _name([member for member, _ in group], [found for _, found in group])
+        for recorder, (_, found) in zip(recorders, group, strict=True):
+            recorder.resume(found, name)
         while len(recorders) > 1:
             recorders = _stacked(recorders, kind.stack, stop, left)
         for recorder in recorders:  # a stack of one is the plain trainer
+            recorder.joins(ALONE)
             _alone(recorder, stop, left)
+
+
+def _name(members: Sequence[Member], found: Sequence[checkpoint.Checkpoint | None]) -> str:
+    """What rows call this pack: its number of members and a hash of their ids. A pack that goes on keeps its name, also when
+    members have left it; the last one goes on alone."""
+    if len(members) == 1:
+        return ALONE
+    known = {None if one is None else one.extra.get("packs", [ALONE])[-1] for one in found}
+    if len(known) == 1 and not known & {None, ALONE}:
+        return str(known.pop())
+    return f"{len(members)}-{digest(sorted(attempt.cell_id for _, attempt in members))}"
 
 
 def _stacked(recorders: list[Recorder], make_stack: MakeStack, stop: Callable[[], str | None], left: Left) -> list[Recorder]:
