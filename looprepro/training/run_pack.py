@@ -126,21 +126,28 @@ def _alone(recorder: Recorder, stop: Callable[[], str | None], left: Left) -> No
 
 
 def _starts(members: Sequence[Member]) -> list[list[Start]]:
-    """Members by the step they begin at: all at the newest step of which everybody has a whole checkpoint, else apart."""
+    """Members by the step they begin at: all at the newest step of which everybody has a whole checkpoint, else apart.
+
+    A pack that was killed while it wrote its first checkpoints begins again, so that it stays one pack.
+    """
     folders = [_by_step(attempt) for _, attempt in members]
+    beginning: list[Start] = [(member, None) for member in members]
     if not any(folders):
-        return [[(member, None) for member in members]]
+        return [beginning]
     for step in sorted(set.intersection(*map(set, folders)), reverse=True):
         found = [checkpoint.load_newest(mine[step]) for mine in folders]
         if all(found):
             return [list(zip(members, found, strict=True))]
+    newest = [checkpoint.load_newest(attempt.checkpoint_folders()) for _, attempt in members]
+    fresh = [_name(members, [None] * len(members))]
+    if all(len(mine) <= 1 for mine in folders) and all(one is None or one.extra.get("packs") == fresh for one in newest):
+        return [beginning]
     groups: dict[int, list[Start]] = {}
-    for member in members:
-        newest = checkpoint.load_newest(member[1].checkpoint_folders())
-        groups.setdefault(0 if newest is None else newest.step, []).append((member, newest))
+    for member, one in zip(members, newest, strict=True):
+        groups.setdefault(0 if one is None else one.step, []).append((member, one))
     if len(groups) > 1:
         starts = "; ".join(
-            f"step {step}: seeds {', '.join(str(member[0].seed) for member, _ in group)}" for step, group in groups.items()
+            f"step {step}: seeds {', '.join(str(cell.seed) for (cell, _), _ in group)}" for step, group in groups.items()
         )
         print(f"the members have no step in common, so each group is trained by itself: {starts}", flush=True)
     return list(groups.values())
