@@ -6,7 +6,10 @@ that is run again goes on with the packs that it began with.
 
 from __future__ import annotations
 
-from looprepro.config.cell import word_parts
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from looprepro.config.cell import Execution, word_parts
 from looprepro.config.costs import memory_bytes
 from looprepro.planning.expansion import PlannedCell
 
@@ -27,3 +30,20 @@ def pack_of(planned: PlannedCell) -> str:
         return ""
     size = min(MOST, int(MEMORY // (memory_bytes(cell) or MEMORY)))
     return f"{planned.configuration}-{cell.seed // size}" if size > 1 else ""
+
+
+def packed(cells: Sequence[PlannedCell], pack: str | None) -> list[PlannedCell]:
+    """``cells`` with this way of packing instead of their scale's (None: the scale's)."""
+    if pack is None:
+        return list(cells)
+    return [replace(cell, execution=Execution.model_validate(cell.execution.model_dump() | {"pack": pack})) for cell in cells]
+
+
+def packs(cells: Iterable[PlannedCell]) -> list[list[PlannedCell]]:
+    """The packs among ``cells``, of two members at least, in the order of their first cells."""
+    found: dict[str, list[PlannedCell]] = {}
+    for cell in cells:
+        name = pack_of(cell)
+        if name:
+            found.setdefault(name, []).append(cell)
+    return [members for members in found.values() if len(members) > 1]
