@@ -10,19 +10,22 @@
 #include <string.h>
 
 typedef int64_t i64;
+#define INLINE inline __attribute__((always_inline))
 #define LANES ((i64)(64 / sizeof(REAL)))
 #define FLUSH 64 /* rows summed apart before they join a gradient: keeps long float32 sums exact to a few units */
 
 typedef REAL vec __attribute__((vector_size(64), aligned(8), may_alias));
 #if REAL_BYTES == 4
-typedef int32_t ivec __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int32_t INTEGER;
+typedef INTEGER ivec __attribute__((vector_size(64), aligned(8), may_alias));
 #define ROUNDER 12582912.0f /* 1.5 * 2^23 */
 #define MANTISSA 23
 #define BIAS 127
 #define TERMS 7
 #define SQRT sqrtf
 #else
-typedef int64_t ivec __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int64_t INTEGER;
+typedef INTEGER ivec __attribute__((vector_size(64), aligned(8), may_alias));
 #define ROUNDER 6755399441055744.0 /* 1.5 * 2^52 */
 #define MANTISSA 52
 #define BIAS 1023
@@ -36,7 +39,7 @@ static const REAL INVERSE_FACTORIAL[14] = {
     (REAL)2.7557319223985888e-7, (REAL)2.505210838544172e-8, (REAL)2.08767569878681e-9, (REAL)1.6059043836821613e-10};
 
 /* exp(x) for |x| < 80: x = n ln 2 + r, Taylor in r, n into the exponent. Accurate to about one unit in the last place. */
-static inline vec exponential(vec x) {
+static INLINE vec exponential(vec x) {
     const vec zero = {0};
     vec shifted = x * (REAL)1.4426950408889634 + (zero + (REAL)ROUNDER);
     vec n = shifted - (REAL)ROUNDER;
@@ -49,7 +52,33 @@ static inline vec exponential(vec x) {
     return p * (vec)power;
 }
 
-static inline i64 up(i64 n, i64 unit) { return (n + unit - 1) / unit * unit; }
+#ifdef __clang__
+#define PERMUTE(x, ...) __builtin_shufflevector(x, x, __VA_ARGS__)
+#else
+#define PERMUTE(x, ...) __builtin_shuffle(x, (ivec){__VA_ARGS__})
+#endif
+#if REAL_BYTES == 4
+static const ivec LANE_NUMBERS = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static INLINE vec swap_pairs(vec x) { return PERMUTE(x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14); }
+static INLINE REAL lane_sum(vec x) {
+    x += PERMUTE(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    x += PERMUTE(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    x += PERMUTE(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    x += swap_pairs(x);
+    return x[0];
+}
+#else
+static const ivec LANE_NUMBERS = {0, 1, 2, 3, 4, 5, 6, 7};
+static INLINE vec swap_pairs(vec x) { return PERMUTE(x, 1, 0, 3, 2, 5, 4, 7, 6); }
+static INLINE REAL lane_sum(vec x) {
+    x += PERMUTE(x, 4, 5, 6, 7, 0, 1, 2, 3);
+    x += PERMUTE(x, 2, 3, 0, 1, 6, 7, 4, 5);
+    x += swap_pairs(x);
+    return x[0];
+}
+#endif
+
+static INLINE i64 up(i64 n, i64 unit) { return (n + unit - 1) / unit * unit; }
 
 /* out = x / sqrt(mean(x^2) + eps) * weight, rows of "width". */
 void rms_norm(const REAL *x, const REAL *weight, REAL *out, i64 stack, i64 rows, i64 width, double eps) {
@@ -128,7 +157,7 @@ void relu_square_backward(const REAL *x, REAL *grad, REAL *squared, i64 count, d
 }
 
 /* c[0..7][0..LANES) = sum over k < depth of a[r * a_row + k * a_step] * b[k * b_step + lane]. */
-static inline void tile(const REAL *restrict a, i64 a_row, i64 a_step, const REAL *restrict b, i64 b_step, i64 depth,
+static INLINE void tile(const REAL *restrict a, i64 a_row, i64 a_step, const REAL *restrict b, i64 b_step, i64 depth,
                         REAL *restrict c, i64 c_row) {
     vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, s4 = {0}, s5 = {0}, s6 = {0}, s7 = {0};
     for (i64 k = 0; k < depth; k++, a += a_step, b += b_step) {
@@ -152,186 +181,197 @@ static inline void tile(const REAL *restrict a, i64 a_row, i64 a_step, const REA
     *(vec *)(c + 7 * c_row) = s7;
 }
 
-/* One (row, head) of attention in the cache. time and head width are padded with zeros, to multiples of 16 and of LANES. */
+/* One (row, head) of attention in the cache. time and head width are padded with zeros: "wide" positions (a multiple of 16) and
+ * "flat" coordinates (a multiple of LANES). */
 typedef struct {
-    i64 time, head, padded_time, padded_head;
-    REAL *q, *k, *v, *grad_out;     /* [padded_time][padded_head]; q and k turned, normed, even coordinates first; q scaled */
-    REAL *k_turned, *v_turned;      /* [padded_head][padded_time] */
-    REAL *q_scale, *k_scale;        /* [padded_time]: 1 / sqrt(mean square + eps) */
-    REAL *weights, *grad_scores;    /* [padded_time][padded_time], zero above the diagonal of each block of 8 rows */
-    REAL *result, *result_2;        /* [padded_time][padded_head] */
+    REAL *q, *k, *v, *grad_out;             /* [wide][flat]; q and k turned and normed, q also scaled */
+    REAL *k_turned, *v_turned;              /* [flat][wide] */
+    REAL *q_scale, *k_scale;                /* [wide]: 1 / sqrt(mean square + eps) */
+    REAL *weights, *grad_scores;            /* [wide][wide], zero above the diagonal inside each block of 8 rows */
+    REAL *result, *result_2;                /* [wide][flat] */
+    REAL *cosine, *sine;                    /* [wide][flat]: (c, c) and (-s, s) of each pair */
 } Head;
 
-static REAL *open_head(Head *h, i64 time, i64 head) {
-    h->time = time, h->head = head, h->padded_time = up(time, 16), h->padded_head = up(head, LANES);
-    const i64 flat = h->padded_time * h->padded_head, square = h->padded_time * h->padded_time;
-    const i64 count = 8 * flat + 2 * square + 2 * h->padded_time;
+static REAL *open_head(Head *h, const REAL *rope, i64 time, i64 head) {
+    const i64 wide = up(time, 16), flat = up(head, LANES), part = wide * flat, square = wide * wide;
+    const i64 count = 10 * part + 2 * square + 2 * wide;
     REAL *memory = aligned_alloc(64, up(count * sizeof(REAL), 64));
     if (!memory) return NULL;
     memset(memory, 0, count * sizeof(REAL));
-    REAL **places[8] = {&h->q, &h->k, &h->v, &h->grad_out, &h->k_turned, &h->v_turned, &h->result, &h->result_2};
-    for (int i = 0; i < 8; i++) *places[i] = memory + i * flat;
-    h->weights = memory + 8 * flat, h->grad_scores = h->weights + square;
-    h->q_scale = h->grad_scores + square, h->k_scale = h->q_scale + h->padded_time;
+    REAL **places[10] = {&h->q, &h->k, &h->v, &h->grad_out, &h->k_turned, &h->v_turned, &h->result, &h->result_2, &h->cosine, &h->sine};
+    for (int i = 0; i < 10; i++) *places[i] = memory + i * part;
+    h->weights = memory + 10 * part, h->grad_scores = h->weights + square;
+    h->q_scale = h->grad_scores + square, h->k_scale = h->q_scale + wide;
+    for (i64 t = 0; t < time; t++)
+        for (i64 i = 0; i < head; i++) {
+            h->cosine[t * flat + i] = rope[t * head + (i & ~1)];
+            h->sine[t * flat + i] = i % 2 ? rope[t * head + i] : -rope[t * head + i + 1];
+        }
     return memory;
 }
 
-/* RoPE and the norm without weights, times "extra"; the two coordinates of pair i go to i and head / 2 + i. */
-static inline void turn(const REAL *x, i64 stride, const REAL *rope, const Head *h, REAL eps, REAL extra, REAL *out, REAL *scales) {
-    const i64 half = h->head / 2;
-    for (i64 t = 0; t < h->time; t++, x += stride, rope += h->head, out += h->padded_head) {
-        REAL sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (i64 i = 0; i < half; i++) {
-            const REAL a = x[2 * i], b = x[2 * i + 1], c = rope[2 * i], s = rope[2 * i + 1];
-            const REAL first = a * c - b * s, second = b * c + a * s;
-            out[i] = first;
-            out[half + i] = second;
-            sum += first * first + second * second;
-        }
-        const REAL scale = 1 / SQRT(sum / h->head + eps);
-        scales[t] = scale;
-#pragma omp simd
-        for (i64 i = 0; i < h->head; i++) out[i] *= scale * extra;
+/* Copy rows of "head" numbers. */
+static INLINE void move(const REAL *restrict from, i64 from_stride, REAL *restrict to, i64 to_stride, i64 time, const i64 head) {
+    for (i64 t = 0; t < time; t++, from += from_stride, to += to_stride) {
+        if (head % LANES == 0)
+            for (i64 i = 0; i < head; i += LANES) *(vec *)(to + i) = *(const vec *)(from + i);
+        else
+            for (i64 i = 0; i < head; i++) to[i] = from[i];
     }
 }
 
-static inline void transpose(const REAL *from, REAL *to, const Head *h) {
-    for (i64 t = 0; t < h->time; t++)
-        for (i64 i = 0; i < h->head; i++) to[i * h->padded_time + t] = from[t * h->padded_head + i];
+/* In place: RoPE, x -> x (c, c) + swapped x (-s, s), and the norm without weights, times "extra". */
+static INLINE void turn(REAL *x, const REAL *cosine, const REAL *sine, i64 time, const i64 head, REAL eps, REAL extra, REAL *scales) {
+    const i64 flat = up(head, LANES);
+    for (i64 t = 0; t < time; t++, x += flat, cosine += flat, sine += flat) {
+        vec squares = {0};
+        for (i64 i = 0; i < flat; i += LANES) {
+            const vec here = *(vec *)(x + i);
+            const vec turned = here * *(const vec *)(cosine + i) + swap_pairs(here) * *(const vec *)(sine + i);
+            squares += turned * turned;
+            *(vec *)(x + i) = turned;
+        }
+        const REAL scale = 1 / SQRT(lane_sum(squares) / head + eps);
+        scales[t] = scale;
+        for (i64 i = 0; i < flat; i += LANES) *(vec *)(x + i) *= scale * extra;
+    }
 }
 
-static inline void gather(const REAL *x, i64 stride, REAL *to, const Head *h) {
-    for (i64 t = 0; t < h->time; t++)
-        for (i64 i = 0; i < h->head; i++) to[t * h->padded_head + i] = x[t * stride + i];
+/* Back through norm and RoPE, in place: grad of the normed, turned vector (which carries the factor extra) to that of x. */
+static INLINE void turn_back(REAL *grad, const REAL *normed, const REAL *scales, REAL extra, const REAL *cosine, const REAL *sine,
+                             i64 time, const i64 head) {
+    const i64 flat = up(head, LANES);
+    for (i64 t = 0; t < time; t++, grad += flat, normed += flat, cosine += flat, sine += flat) {
+        vec products = {0};
+        for (i64 i = 0; i < flat; i += LANES) products += *(vec *)(grad + i) * *(const vec *)(normed + i);
+        const REAL outer = scales[t] * extra, inner = scales[t] * lane_sum(products) / (extra * head);
+        for (i64 i = 0; i < flat; i += LANES) {
+            const vec turned = *(vec *)(grad + i) * outer - *(const vec *)(normed + i) * inner;
+            *(vec *)(grad + i) = turned * *(const vec *)(cosine + i) + swap_pairs(turned * *(const vec *)(sine + i));
+        }
+    }
+}
+
+static INLINE void transpose(const REAL *restrict from, REAL *restrict to, i64 time, const i64 head) {
+    const i64 wide = up(time, 16), flat = up(head, LANES);
+    for (i64 t = 0; t < time; t++)
+        for (i64 i = 0; i < head; i++) to[i * wide + t] = from[t * flat + i];
+}
+
+static INLINE void load_head(const Head *h, const REAL *qkv, i64 width, const REAL eps, i64 time, const i64 head) {
+    const i64 flat = up(head, LANES);
+    move(qkv, 3 * width, h->q, flat, time, head);
+    move(qkv + width, 3 * width, h->k, flat, time, head);
+    move(qkv + 2 * width, 3 * width, h->v, flat, time, head);
+    turn(h->q, h->cosine, h->sine, time, head, eps, 1 / SQRT((REAL)head), h->q_scale);
+    turn(h->k, h->cosine, h->sine, time, head, eps, 1, h->k_scale);
+    transpose(h->k, h->k_turned, time, head);
 }
 
 /* Causal softmax(q k^T) into h->weights. Normed q and k bound the scores by sqrt(head width): no maximum is subtracted. */
-static inline void attend(const Head *h) {
-    const i64 wide = h->padded_time;
-    for (i64 i0 = 0; i0 < h->time; i0 += 8) {
+static INLINE void attend(const Head *h, i64 time, const i64 head) {
+    const i64 wide = up(time, 16), flat = up(head, LANES);
+    for (i64 i0 = 0; i0 < time; i0 += 8) {
         const i64 columns = up(i0 + 8, LANES);
-        for (i64 j = 0; j < columns; j += LANES)
-            tile(h->q + i0 * h->padded_head, h->padded_head, 1, h->k_turned + j, wide, h->head, h->weights + i0 * wide + j, wide);
-        for (i64 i = i0; i < i0 + 8; i++) {
-            REAL *row = h->weights + i * wide;
-            if (i >= h->time) {
-                memset(row, 0, columns * sizeof(REAL));
-                continue;
-            }
-            const i64 inside = up(i + 1, LANES);
-            for (i64 j = 0; j < inside; j += LANES) *(vec *)(row + j) = exponential(*(vec *)(row + j));
-            for (i64 j = i + 1; j < columns; j++) row[j] = 0;
+        REAL *row = h->weights + i0 * wide;
+        for (i64 j = 0; j < columns; j += LANES) tile(h->q + i0 * flat, flat, 1, h->k_turned + j, wide, head, row + j, wide);
+        for (i64 i = i0; i < i0 + 8; i++, row += wide) {
             vec sums = {0};
-            for (i64 j = 0; j < inside; j += LANES) sums += *(vec *)(row + j);
-            REAL sum = 0;
-            for (i64 lane = 0; lane < LANES; lane++) sum += sums[lane];
-            const REAL scale = 1 / sum;
-            for (i64 j = 0; j < inside; j += LANES) *(vec *)(row + j) *= scale;
+            for (i64 j = 0; j < columns; j += LANES) {
+                const vec inside = (vec)((ivec)exponential(*(vec *)(row + j)) & (LANE_NUMBERS <= (INTEGER)(i - j)));
+                sums += inside;
+                *(vec *)(row + j) = inside;
+            }
+            const REAL scale = i < time ? 1 / lane_sum(sums) : 0; /* rows of padding weigh nothing */
+            for (i64 j = 0; j < columns; j += LANES) *(vec *)(row + j) *= scale;
         }
     }
 }
 
-static inline void load_head(const Head *h, const REAL *qkv, i64 width, i64 head, const REAL *rope, REAL eps) {
-    const REAL *x = qkv + head * h->head;
-    turn(x, 3 * width, rope, h, eps, 1 / SQRT((REAL)h->head), h->q, h->q_scale);
-    turn(x + width, 3 * width, rope, h, eps, 1, h->k, h->k_scale);
-    gather(x + 2 * width, 3 * width, h->v, h);
-    transpose(h->k, h->k_turned, h);
-}
-
-/* Causal attention with RoPE and qk-norm: qkv [rows, time, 3, heads, head], rope [time, head / 2, 2], out [rows, time, heads,
- * head]. Returns 0, or 1 without memory. */
-int attention(const REAL *qkv, const REAL *rope, REAL *out, i64 rows, i64 time, i64 heads, i64 head, double eps) {
+static INLINE int attention_of(const REAL *qkv, const REAL *rope, REAL *out, i64 rows, i64 time, i64 heads, double eps,
+                               const i64 head) {
     Head h;
-    REAL *memory = open_head(&h, time, head);
+    REAL *memory = open_head(&h, rope, time, head);
     if (!memory) return 1;
-    const i64 width = heads * head;
+    const i64 width = heads * head, wide = up(time, 16), flat = up(head, LANES);
     for (i64 row = 0; row < rows; row++, qkv += time * 3 * width, out += time * width)
         for (i64 n = 0; n < heads; n++) {
-            load_head(&h, qkv, width, n, rope, (REAL)eps);
-            attend(&h);
-            for (i64 i = 0; i < time; i += 8) {
-                const i64 keys = i + 8 < time ? i + 8 : time;
+            load_head(&h, qkv + n * head, width, (REAL)eps, time, head);
+            attend(&h, time, head);
+            for (i64 i = 0; i < time; i += 8)
                 for (i64 c = 0; c < head; c += LANES)
-                    tile(h.weights + i * h.padded_time, h.padded_time, 1, h.v + c, h.padded_head, keys,
-                         h.result + i * h.padded_head + c, h.padded_head);
-            }
-            for (i64 t = 0; t < time; t++)
-                for (i64 i = 0; i < head; i++) out[t * width + n * head + i] = h.result[t * h.padded_head + i];
+                    tile(h.weights + i * wide, wide, 1, h.v + c, flat, i + 8 < time ? i + 8 : time, h.result + i * flat + c, flat);
+            move(h.result, flat, out + n * head, width, time, head);
         }
     free(memory);
     return 0;
 }
 
-/* Back through norm and RoPE: grad (of the normed, turned vector) to grad_x. "normed" carries the factor extra. */
-static inline void turn_back(const REAL *grad, const REAL *normed, const REAL *scales, REAL extra, const REAL *rope,
-                             const Head *h, REAL *grad_x, i64 stride) {
-    const i64 half = h->head / 2;
-    const REAL unscale = 1 / extra;
-    for (i64 t = 0; t < h->time; t++, grad += h->padded_head, normed += h->padded_head, rope += h->head, grad_x += stride) {
-        REAL along = 0;
-#pragma omp simd reduction(+ : along)
-        for (i64 i = 0; i < h->head; i++) along += grad[i] * normed[i];
-        const REAL outer = scales[t] * extra, inner = scales[t] * along * unscale / h->head;
-#pragma omp simd
-        for (i64 i = 0; i < half; i++) {
-            const REAL first = grad[i] * outer - normed[i] * inner, second = grad[half + i] * outer - normed[half + i] * inner;
-            const REAL c = rope[2 * i], s = rope[2 * i + 1];
-            grad_x[2 * i] = first * c + second * s;
-            grad_x[2 * i + 1] = second * c - first * s;
-        }
+/* The head width as a constant where it is a usual one: loops over it then unroll. */
+#define WITH_CONSTANT_HEAD(function, ...)        \
+    switch (head) {                              \
+    case 16: return function(__VA_ARGS__, 16);   \
+    case 32: return function(__VA_ARGS__, 32);   \
+    case 64: return function(__VA_ARGS__, 64);   \
+    default: return function(__VA_ARGS__, head); \
     }
+
+/* Causal attention with RoPE and qk-norm: qkv [rows, time, 3, heads, head], rope [time, head / 2, 2], out [rows, time, heads,
+ * head]. Returns 0, or 1 without memory. */
+int attention(const REAL *qkv, const REAL *rope, REAL *out, i64 rows, i64 time, i64 heads, i64 head, double eps) {
+    WITH_CONSTANT_HEAD(attention_of, qkv, rope, out, rows, time, heads, eps)
 }
 
-/* Gradient of attention, all of it recomputed from qkv: grad_out [rows, time, heads, head] to grad_qkv. */
-int attention_backward(const REAL *qkv, const REAL *rope, const REAL *grad_out, REAL *grad_qkv, i64 rows, i64 time, i64 heads,
-                       i64 head, double eps) {
+static INLINE int attention_backward_of(const REAL *qkv, const REAL *rope, const REAL *grad_out, REAL *grad_qkv, i64 rows,
+                                        i64 time, i64 heads, double eps, const i64 head) {
     Head h;
-    REAL *memory = open_head(&h, time, head);
+    REAL *memory = open_head(&h, rope, time, head);
     if (!memory) return 1;
-    const i64 width = heads * head, wide = h.padded_time, flat = h.padded_head;
-    const REAL extra = 1 / SQRT((REAL)head);
+    const i64 width = heads * head, wide = up(time, 16), flat = up(head, LANES);
     for (i64 row = 0; row < rows; row++, qkv += time * 3 * width, grad_qkv += time * 3 * width, grad_out += time * width)
         for (i64 n = 0; n < heads; n++) {
-            load_head(&h, qkv, width, n, rope, (REAL)eps);
-            transpose(h.v, h.v_turned, &h);
-            gather(grad_out + n * head, width, h.grad_out, &h);
-            attend(&h);
+            load_head(&h, qkv + n * head, width, (REAL)eps, time, head);
+            transpose(h.v, h.v_turned, time, head);
+            move(grad_out + n * head, width, h.grad_out, flat, time, head);
+            attend(&h, time, head);
             for (i64 i0 = 0; i0 < time; i0 += 8) {
                 const i64 columns = up(i0 + 8, LANES);
+                REAL *grad = h.grad_scores + i0 * wide;
+                const REAL *weights = h.weights + i0 * wide;
                 for (i64 j = 0; j < columns; j += LANES)
-                    tile(h.grad_out + i0 * flat, flat, 1, h.v_turned + j, wide, head, h.grad_scores + i0 * wide + j, wide);
-                for (i64 i = i0; i < i0 + 8; i++) {
-                    REAL *grad = h.grad_scores + i * wide;
-                    const REAL *weights = h.weights + i * wide;
+                    tile(h.grad_out + i0 * flat, flat, 1, h.v_turned + j, wide, head, grad + j, wide);
+                for (i64 i = i0; i < i0 + 8; i++, grad += wide, weights += wide) {
                     vec sums = {0};
                     for (i64 j = 0; j < columns; j += LANES) sums += *(vec *)(grad + j) * *(const vec *)(weights + j);
-                    REAL along = 0;
-                    for (i64 lane = 0; lane < LANES; lane++) along += sums[lane];
+                    const REAL along = lane_sum(sums);
                     for (i64 j = 0; j < columns; j += LANES)
                         *(vec *)(grad + j) = *(const vec *)(weights + j) * (*(vec *)(grad + j) - along);
                 }
             }
             REAL *grad = grad_qkv + n * head;
-            for (i64 i = 0; i < time; i += 8) {
-                const i64 keys = i + 8 < time ? i + 8 : time;
+            for (i64 i = 0; i < time; i += 8)
                 for (i64 c = 0; c < head; c += LANES)
-                    tile(h.grad_scores + i * wide, wide, 1, h.k + c, flat, keys, h.result + i * flat + c, flat);
-            }
-            turn_back(h.result, h.q, h.q_scale, extra, rope, &h, grad, 3 * width);
+                    tile(h.grad_scores + i * wide, wide, 1, h.k + c, flat, i + 8 < time ? i + 8 : time, h.result + i * flat + c, flat);
+            turn_back(h.result, h.q, h.q_scale, 1 / SQRT((REAL)head), h.cosine, h.sine, time, head);
+            move(h.result, flat, grad, 3 * width, time, head);
             for (i64 j = 0; j < time; j += 8)
                 for (i64 c = 0; c < head; c += LANES) {
-                    tile(h.grad_scores + j * wide + j, 1, wide, h.q + j * flat + c, flat, time - j, h.result + j * flat + c, flat);
-                    tile(h.weights + j * wide + j, 1, wide, h.grad_out + j * flat + c, flat, time - j, h.result_2 + j * flat + c,
-                         flat);
+                    const i64 from = j * wide + j, at = j * flat + c;
+                    tile(h.grad_scores + from, 1, wide, h.q + at, flat, time - j, h.result + at, flat);
+                    tile(h.weights + from, 1, wide, h.grad_out + at, flat, time - j, h.result_2 + at, flat);
                 }
-            turn_back(h.result, h.k, h.k_scale, 1, rope, &h, grad + width, 3 * width);
-            for (i64 t = 0; t < time; t++)
-                for (i64 i = 0; i < head; i++) grad[2 * width + t * 3 * width + i] = h.result_2[t * flat + i];
+            turn_back(h.result, h.k, h.k_scale, 1, h.cosine, h.sine, time, head);
+            move(h.result, flat, grad + width, 3 * width, time, head);
+            move(h.result_2, flat, grad + 2 * width, 3 * width, time, head);
         }
     free(memory);
     return 0;
+}
+
+/* Gradient of attention, all of it recomputed from qkv: grad_out [rows, time, heads, head] to grad_qkv. */
+int attention_backward(const REAL *qkv, const REAL *rope, const REAL *grad_out, REAL *grad_qkv, i64 rows, i64 time, i64 heads,
+                       i64 head, double eps) {
+    WITH_CONSTANT_HEAD(attention_backward_of, qkv, rope, grad_out, grad_qkv, rows, time, heads, eps)
 }
 
 /* out = decay * h + drive, decay [stack, width]. */
