@@ -103,20 +103,20 @@ def _run(step: Step, state: torch.Tensor, per_row: PerRow, counts: Sequence[int]
 
 
 def masked(
-    step: Step, state: torch.Tensor, per_row: PerRow, depths: Sequence[int], backprop_depth: int | None = None
+    step: Step, state: torch.Tensor, per_row: PerRow, depths: Sequence[int], backprop_depth: int | None = None, dim: int = 0
 ) -> torch.Tensor:
-    """The plain loop over the whole batch, in which a row keeps its state once it is done. Any order; rows along dimension 0.
+    """The plain loop over the whole batch, in which a row keeps its state once it is done. Any order; rows along ``dim``.
 
     Kept as the oracle of tests and the denominator of benchmarks/depth_loop.py.
     """
     quiet, loud = zip(*(split_depth(depth, backprop_depth) for depth in checked_depths(depths)), strict=True)
     with torch.no_grad():
-        state = _run_masked(step, state, per_row, quiet)
-    return _run_masked(step, state, per_row, loud)
+        state = _run_masked(step, state, per_row, quiet, dim)
+    return _run_masked(step, state, per_row, loud, dim)
 
 
-def _run_masked(step: Step, state: torch.Tensor, per_row: PerRow, counts: Sequence[int]) -> torch.Tensor:
-    limit = torch.tensor(counts, device=state.device).reshape(-1, *(1,) * (state.dim() - 1))
+def _run_masked(step: Step, state: torch.Tensor, per_row: PerRow, counts: Sequence[int], dim: int) -> torch.Tensor:
+    limit = torch.tensor(counts, device=state.device).reshape(-1, *(1,) * (state.dim() - dim - 1))
     for done in range(max(counts)):
         state = torch.where(limit > done, step(state, per_row), state)
     return state

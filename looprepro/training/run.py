@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +11,11 @@ from typing import Any, Literal
 import torch
 
 from looprepro.config.cell import Cell, Evaluation, Execution
-from looprepro.files.atomic import explained
 from looprepro.files.errors import ConfigError, StoreError
-from looprepro.files.json_files import canonical_json, write_json
-from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.store.attempt import Attempt
-from looprepro.tasks import make_task
-from looprepro.tasks.task import Task
 from looprepro.training import checkpoint
-from looprepro.training.evaluate import evaluate
-from looprepro.training.operator_geometry import operator_series
-from looprepro.training.trainer import Diverged, StepReport, Trainer, build_model, load_weights, run_steps
+from looprepro.training.families import Diverged, family
+from looprepro.training.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -47,12 +42,11 @@ def run_cell(
     :class:`looprepro.store.attempt.Superseded` where another attempt took the cell over.
     """
     device = prepare(execution)
-    task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     result = attempt.result()
     weights = _weights(attempt, result)
     if result is None or (result["status"] == "done" and evaluations and weights is None):
         # The second case: asked to train again, since a measurement is missing and the weights are gone.
-        outcome = _train(cell, task, execution, device, attempt, stop)
+        outcome = _train(cell, execution, device, attempt, stop)
         if outcome.status == "stopped":
             return outcome
         result = attempt.result()
@@ -64,8 +58,7 @@ def run_cell(
     if evaluations:
         if weights is None:
             raise StoreError(f"the weights of {attempt.cell_id} are gone", "Train again with --retrain")
-        model = _whole_model(cell, task, weights).to(device)
-        measured = evaluate(model, task, cell, [wanted for _, wanted in evaluations], device)
+        measured = family(cell).evaluate(cell, _whole(weights), [wanted for _, wanted in evaluations], device)
         for evaluation_id, wanted in evaluations:
             attempt.write_evaluation(evaluation_id, measured[wanted])
     return Outcome("done", int(result["step"]))
@@ -96,16 +89,9 @@ def prepare(execution: Execution) -> torch.device:
     return torch.device(name)
 
 
-def trained_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
-    """The cell's model with the weights that evaluations use, from a checkpoint folder; on the CPU."""
-    model = build_model(cell, task)
-    load_weights(model, checkpoint.load(folder).evaluated_weights)
-    return model
-
-
-def _whole_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
+def _whole(folder: Path) -> checkpoint.Checkpoint:
     try:
-        return trained_model(cell, task, folder)
+        return checkpoint.load(folder)
     except StoreError as error:
         raise StoreError(
             f"the trained weights cannot be used: {error.message}",
@@ -113,72 +99,30 @@ def _whole_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
         ) from error
 
 
-def _train(
-    cell: Cell, task: Task, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]
-) -> Outcome:
-    trainer = Trainer(cell, task, execution, device)
-    found = checkpoint.load_newest(attempt.checkpoint_folders())
-    if found is not None:
-        trainer.restore(found)
-        print(f"resumed at step {found.step} from {found.folder}", flush=True)
-    resumed = int(found.extra["resumed"]) + 1 if found is not None else 0
-    total = cell.training.steps
-    metrics = attempt.path / "metrics.jsonl"
-    kept = found.folder if found is not None and found.step == total else None
-    last_saved_at, last_saved_step = trainer.seconds, trainer.step
-
-    def save() -> Path:
-        nonlocal last_saved_at, last_saved_step
-        attempt.ensure_owner()
-        last_saved_at, last_saved_step = trainer.seconds, trainer.step
-        return checkpoint.save(
-            attempt.path, trainer.step, trainer.seconds, trainer.tensors(), {"cell": attempt.cell_id, "resumed": resumed}
-        )
-
-    def on_step(report: StepReport) -> None:
-        if report.step % execution.log_every == 0 or report.step in (1, total):
-            _append_line(metrics, report.record() | {"seconds": round(trainer.seconds, 3)})
-        attempt.beat(report.step, total)
-        by_steps = execution.checkpoint_steps is not None and report.step % execution.checkpoint_steps == 0
-        by_time = trainer.seconds - last_saved_at >= execution.checkpoint_seconds
-        if (by_steps or by_time) and report.step < total:
-            save()
-
-    attempt.beat(trainer.step, total)
-    common = {"resumed": resumed, "device": _device_name(device), "torch_threads": torch.get_num_threads()}
-    try:
-        signal = run_steps(trainer, until=total, stop=stop, on_step=on_step)
-    except Diverged as diverged:
-        attempt.publish_result(
-            common
-            | {"status": "diverged", "step": diverged.step, "reason": diverged.reason, "weights": None}
-            | _seconds(trainer.seconds)
-        )
-        return Outcome("diverged", diverged.step, diverged.reason)
-    if signal:
-        if trainer.step > last_saved_step:  # a step has one checkpoint, which never changes
-            save()
-        return Outcome("stopped", trainer.step, signal)
-    folder = kept or save()
-    initial = build_model(cell, task).injection
-    write_json(attempt.path / "series.json", operator_series(cell, initial, trainer.model.injection))
-    weights = folder.relative_to(attempt.cell_path).as_posix()
-    attempt.publish_result(
-        common | {"status": "done", "step": total, "reason": "", "weights": weights} | _seconds(trainer.seconds)
-    )
-    return Outcome("done", total)
+def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
+    recorder = Recorder(cell, execution, device, attempt)
+    recorder.resume(checkpoint.load_newest(attempt.checkpoint_folders()))
+    return finish(recorder, stop)
 
 
-def _append_line(path: Path, record: dict[str, Any]) -> None:
-    """One line of metrics.jsonl; a reader skips a last line without its end. Values are finite: :class:`Diverged` saw to it."""
-    with explained(path, "append to"), open(path, "a", encoding="utf-8") as file:
-        file.write(canonical_json(record) + "\n")
-        file.flush()
-
-
-def _seconds(seconds: float) -> dict[str, float]:
-    return {"wall_seconds": round(seconds, 3), "device_seconds": round(seconds, 3)}
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+def finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
+    """Train one cell from where its trainer stands to its result, or to the first signal."""
+    trainer = recorder.trainer
+    while trainer.step < trainer.total:
+        signal = stop()
+        if signal:
+            recorder.save()
+            return Outcome("stopped", trainer.step, signal)
+        began = time.monotonic()
+        try:
+            report = trainer.train_step()
+        except Diverged as diverged:
+            recorder.diverged(diverged)
+            return Outcome("diverged", diverged.step, diverged.reason)
+        elapsed = time.monotonic() - began
+        recorder.spent(elapsed, elapsed)
+        recorder.log(report)
+        if recorder.is_checkpoint_due(report.step):
+            recorder.save()
+    recorder.done()
+    return Outcome("done", trainer.total)
