@@ -303,7 +303,7 @@ class Worker:
     def _contents(self, task: Task) -> dict[str, bytes]:
         if self._provenance is None:
             self._provenance = provenance(**_device(str(task.execution.get("device", "auto"))))
-        settings = {key: task.execution.get(key) for key in ("threads", "compile")}
+        settings = {key: task.execution.get(key) for key in ("threads", "compile", "tf32")}
         dtype = task.config.get("training", {}).get("dtype")
         extra = {**self._provenance.extra, **settings, "dtype": dtype, "seed": task.config.get("seed")}
         return replace(self._provenance, extra=extra).contents()

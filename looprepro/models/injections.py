@@ -35,6 +35,7 @@ class Injection(nn.Module):
         self.config = config
         self.width = width
         self.fused = False
+        """Use the kernels of models/kernels.py where there is one (kernels.use)."""
         self.B = nn.Parameter(torch.eye(width))
 
     def initialise(self, generator: GeneratorOf) -> None:
@@ -94,7 +95,7 @@ class Diagonal(Injection):
 
     def step(self, h: torch.Tensor, op: DiagonalOperator, drive: torch.Tensor) -> torch.Tensor:
         if self.fused and kernels.fits(h, op.decay):
-            return kernels.diagonal_step(h, op.decay, drive)
+            return kernels.diagonal_step(h, op.decay, drive)  # also for a stack: decay [stack, width]
         return torch.addcmul(drive, h, op.decay)
 
     @torch.no_grad()
@@ -133,7 +134,7 @@ class PairwiseConformal(Injection):
 
     def step(self, h: torch.Tensor, op: PlanarOperator, drive: torch.Tensor) -> torch.Tensor:
         if self.fused and kernels.fits(h, op.multiplier):
-            return kernels.planar_step(h, op.multiplier, drive)
+            return kernels.planar_step(h, op.multiplier, drive)  # also for a stack: multiplier [stack, planes, 2]
         return rotate_pairs(h, op.multiplier) + drive
 
     @torch.no_grad()

@@ -34,6 +34,20 @@ class BlockWeights(NamedTuple):
     down: Tensor
 
 
+_preferred: Kind = "plain"
+
+
+def prefer(kind: Kind) -> None:
+    """The kind for models that this process makes without being told (evaluation); a worker sets it, as it sets threads."""
+    global _preferred
+    _preferred = kind
+
+
+def preferred() -> Kind:
+    """Set by :func:`prefer`; plain until then."""
+    return _preferred
+
+
 def use(model: nn.Module, kind: Kind) -> Kind:
     """Give every part of ``model`` that has a fused form that form, or its plain one. Returns the kind that is in force: plain
     where this machine has no C compiler (one warning) or the model is not on a CPU."""
@@ -41,8 +55,8 @@ def use(model: nn.Module, kind: Kind) -> Kind:
     if kind == "fused" and not (_typed(first) and library(first.element_size()) is not None):
         kind = "plain"
     for part in model.modules():
-        if hasattr(part, "fused"):
-            part.fused = kind == "fused"
+        if "fused" in vars(part):
+            vars(part)["fused"] = kind == "fused"
     return kind
 
 
@@ -141,9 +155,7 @@ class _Block(torch.autograd.Function):
     relu^2: (6 width + hidden) numbers, besides the inputs."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, rope: Tensor, heads: int, norm_eps: float, qk_norm_eps: float, *given: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rope: Tensor, heads: int, norm_eps: float, qk_norm_eps: float, *given: Tensor) -> Tensor:
         w = BlockWeights(*(weight.contiguous() for weight in given))
         rope = rope.contiguous()
         *_, time, width = x.shape
@@ -185,9 +197,7 @@ class _Block(torch.autograd.Function):
         grad_mixed, grad_qkv = _back_product(grad_between, w.out), torch.empty_like(qkv)
         grad_attention_out = _product(grad_between.mT, mixed.mT)
         rows, time, heads, head = ctx.sizes
-        failed = code.attention_backward(
-            *map(_at, (qkv, rope, grad_mixed, grad_qkv)), rows, time, heads, head, qk_norm_eps
-        )
+        failed = code.attention_backward(*map(_at, (qkv, rope, grad_mixed, grad_qkv)), rows, time, heads, head, qk_norm_eps)
         if failed:
             raise MemoryError("no memory for one row of attention")
         grad_x, grad_norm_1 = _norm_backward(

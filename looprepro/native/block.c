@@ -1,8 +1,8 @@
 /* What a transformer block does between its matrix products, and the recurrent step of the operators, on one CPU thread.
  *
  * Compiled once per number type (-DREAL=float or double) by library.py. Every array is contiguous; "stack" counts models that
- * are trained together, each with its own weights and "rows" rows of its own. No fast-math: a NaN or an infinity comes out
- * where it went in, and sums run in a fixed order.
+ * are trained together, each with its own weights and "rows" rows of its own. No fast-math: a NaN or an infinity does
+ * not get lost, and sums run in a fixed order.
  */
 #include <math.h>
 #include <stdint.h>

@@ -20,7 +20,16 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("block.c")
 TYPES = {4: "float", 8: "double"}
 """Bytes of a number to its name in C."""
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd")
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fopenmp-simd",
+)
 
 _P, _N, _R = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 SIGNATURES: dict[str, tuple[object, ...]] = {
@@ -44,7 +53,7 @@ class CannotCompile(Exception):
 
 @functools.cache
 def library(number_bytes: int) -> ctypes.CDLL | None:
-    """The functions of block.c for numbers of 4 or 8 bytes. None, after one warning in this process, where they cannot be made."""
+    """block.c for numbers of 4 or 8 bytes. None, after one warning in this process, where it cannot be compiled."""
     try:
         return load(number_bytes)
     except CannotCompile as failure:
@@ -88,8 +97,8 @@ def compiled(number_bytes: int) -> Path:
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/looprepro`` or ``~/.cache/looprepro``; a folder of this user's under the system's temporary folder where
-    that cannot be written."""
+    """``$XDG_CACHE_HOME/looprepro`` or ``~/.cache/looprepro``; where that cannot be written, one of this user's own under the
+    system's temporary folder."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "looprepro"
     for folder in (chosen, Path(tempfile.gettempdir()) / f"looprepro-{os.getuid()}"):
         try:

@@ -33,7 +33,7 @@ class StackedTrainer:
             raise ValueError(f"members of a stack stand at one step, not at {sorted({m.step for m in self.members})}")
         self.model = stacked([member.model for member in self.members])
         if first.compiled:
-            self.model.compile_core(dynamic=True)
+            self.model.compile_core()
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = type(first.optimizer)(self.parameters.values(), **first.optimizer.defaults)
         for name, parameter in self.parameters.items():
