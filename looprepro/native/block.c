@@ -210,9 +210,23 @@ static REAL *open_head(Head *h, const REAL *rope, i64 time, i64 head) {
     return memory;
 }
 
-/* Copy rows of "head" numbers. */
-static INLINE void move(const REAL *restrict from, i64 from_stride, REAL *restrict to, i64 to_stride, i64 time, const i64 head) {
-    for (i64 t = 0; t < time; t++, from += from_stride, to += to_stride) {
+/* Copy rows of "head" numbers into the cache. The padding is cleared, since a NaN of the last head may be in it. */
+static INLINE void load(const REAL *restrict from, i64 stride, REAL *restrict to, i64 time, const i64 head) {
+    const i64 flat = up(head, LANES);
+    for (i64 t = 0; t < time; t++, from += stride, to += flat) {
+        if (head % LANES == 0)
+            for (i64 i = 0; i < head; i += LANES) *(vec *)(to + i) = *(const vec *)(from + i);
+        else {
+            for (i64 i = 0; i < head; i++) to[i] = from[i];
+            for (i64 i = head; i < flat; i++) to[i] = 0;
+        }
+    }
+}
+
+/* Copy rows of "head" numbers out of the cache. */
+static INLINE void store(const REAL *restrict from, REAL *restrict to, i64 stride, i64 time, const i64 head) {
+    const i64 flat = up(head, LANES);
+    for (i64 t = 0; t < time; t++, from += flat, to += stride) {
         if (head % LANES == 0)
             for (i64 i = 0; i < head; i += LANES) *(vec *)(to + i) = *(const vec *)(from + i);
         else
@@ -260,9 +274,9 @@ static INLINE void transpose(const REAL *restrict from, REAL *restrict to, i64 t
 
 static INLINE void load_head(const Head *h, const REAL *qkv, i64 width, const REAL eps, i64 time, const i64 head) {
     const i64 flat = up(head, LANES);
-    move(qkv, 3 * width, h->q, flat, time, head);
-    move(qkv + width, 3 * width, h->k, flat, time, head);
-    move(qkv + 2 * width, 3 * width, h->v, flat, time, head);
+    load(qkv, 3 * width, h->q, time, head);
+    load(qkv + width, 3 * width, h->k, time, head);
+    load(qkv + 2 * width, 3 * width, h->v, time, head);
     turn(h->q, h->cosine, h->sine, time, head, eps, 1 / SQRT((REAL)head), h->q_scale);
     turn(h->k, h->cosine, h->sine, time, head, eps, 1, h->k_scale);
     transpose(h->k, h->k_turned, time, head);
@@ -301,7 +315,7 @@ static INLINE int attention_of(const REAL *qkv, const REAL *rope, REAL *out, i64
             for (i64 i = 0; i < time; i += 8)
                 for (i64 c = 0; c < head; c += LANES)
                     tile(h.weights + i * wide, wide, 1, h.v + c, flat, i + 8 < time ? i + 8 : time, h.result + i * flat + c, flat);
-            move(h.result, flat, out + n * head, width, time, head);
+            store(h.result, out + n * head, width, time, head);
         }
     free(memory);
     return 0;
@@ -332,7 +346,7 @@ static INLINE int attention_backward_of(const REAL *qkv, const REAL *rope, const
         for (i64 n = 0; n < heads; n++) {
             load_head(&h, qkv + n * head, width, (REAL)eps, time, head);
             transpose(h.v, h.v_turned, time, head);
-            move(grad_out + n * head, width, h.grad_out, flat, time, head);
+            load(grad_out + n * head, width, h.grad_out, time, head);
             attend(&h, time, head);
             for (i64 i0 = 0; i0 < time; i0 += 8) {
                 const i64 columns = up(i0 + 8, LANES);
@@ -353,7 +367,7 @@ static INLINE int attention_backward_of(const REAL *qkv, const REAL *rope, const
                 for (i64 c = 0; c < head; c += LANES)
                     tile(h.grad_scores + i * wide, wide, 1, h.k + c, flat, i + 8 < time ? i + 8 : time, h.result + i * flat + c, flat);
             turn_back(h.result, h.q, h.q_scale, 1 / SQRT((REAL)head), h.cosine, h.sine, time, head);
-            move(h.result, flat, grad, 3 * width, time, head);
+            store(h.result, grad, 3 * width, time, head);
             for (i64 j = 0; j < time; j += 8)
                 for (i64 c = 0; c < head; c += LANES) {
                     const i64 from = j * wide + j, at = j * flat + c;
@@ -361,8 +375,8 @@ static INLINE int attention_backward_of(const REAL *qkv, const REAL *rope, const
                     tile(h.weights + from, 1, wide, h.grad_out + at, flat, time - j, h.result_2 + at, flat);
                 }
             turn_back(h.result, h.k, h.k_scale, 1, h.cosine, h.sine, time, head);
-            move(h.result, flat, grad + width, 3 * width, time, head);
-            move(h.result_2, flat, grad + 2 * width, 3 * width, time, head);
+            store(h.result, grad + width, 3 * width, time, head);
+            store(h.result_2, grad + 2 * width, 3 * width, time, head);
         }
     free(memory);
     return 0;

@@ -25,6 +25,7 @@ def draw(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
     """To a few units in the last place of the largest entry."""
+    found, expected = found.detach(), expected.detach()
     bound = TOLERANCE[expected.dtype] * max(1.0, float(expected.abs().max()))
     assert found.shape == expected.shape
     assert float((found - expected).abs().max()) <= bound
