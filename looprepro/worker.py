@@ -369,7 +369,7 @@ class Worker:
     def _contents(self, task: Task, extra: Mapping[str, Any] | None = None) -> dict[str, bytes]:
         if self._provenance is None:
             self._provenance = provenance(**_device(str(task.execution.get("device", "auto"))))
-        settings = {key: task.execution.get(key) for key in ("threads", "compile")}
+        settings = {key: task.execution.get(key) for key in ("threads", "compile", "tf32")}
         dtype = task.config.get("training", {}).get("dtype")
         known = {**self._provenance.extra, **settings, "dtype": dtype, "seed": task.config.get("seed"), **(extra or {})}
         return replace(self._provenance, extra=known).contents()

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from looprepro.models import kernels
 from looprepro.models.initialisation import GeneratorOf, base_std, set_orthogonal, set_uniform
 from looprepro.models.linear import Linear, per_member
 from looprepro.models.rotation import rotate_pairs, unit_multiplier
@@ -32,8 +33,11 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(width))
+        self.fused = False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fused and kernels.fits(x, self.weight):
+            return kernels.rms_norm(x, self.weight, self.eps)
         wide = x.to(torch.promote_types(x.dtype, self.weight.dtype))
         if self.weight.dim() == 1:
             return F.rms_norm(wide, self.weight.shape, self.weight, self.eps)
@@ -110,8 +114,16 @@ class Block(nn.Module):
         self.attention = Attention(width, heads, qk_norm_eps, value_gate)
         self.norm_2 = RMSNorm(width, norm_eps)
         self.mlp = MLP(width, mlp_width)
+        self.fused = False
 
     def forward(self, x: torch.Tensor, rope: torch.Tensor, value: torch.Tensor | None = None) -> torch.Tensor:
+        attention, mlp = self.attention, self.mlp
+        if self.fused and value is None and kernels.fits(x, attention.qkv.weight, x.shape[-2]):
+            norms = self.norm_1.weight, self.norm_2.weight
+            weights = kernels.BlockWeights(
+                norms[0], attention.qkv.weight, attention.out.weight, norms[1], mlp.up.weight, mlp.down.weight
+            )
+            return kernels.block(x, rope, weights, attention.heads, self.norm_1.eps, attention.qk_norm_eps)
         x = x + self.attention(self.norm_1(x), rope, value)
         # The 0.5 of 0.5 relu^2 is applied here, to a tensor a quarter as wide: a power of two, so not a bit changes.
         return torch.add(x, self.mlp(self.norm_2(x)), alpha=0.5)

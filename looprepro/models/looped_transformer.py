@@ -8,6 +8,8 @@ skip around the loop. Logits are float32 (float64 in a float64 model).
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +24,9 @@ from looprepro.models.depth_loop import PerRow, Step, active_rows, by_depth, che
 from looprepro.models.initialisation import base_std, set_normal, set_orthogonal
 from looprepro.models.injections import make_injection
 from looprepro.models.linear import Embedding, Linear, linear
+
+ROW_BUCKETS = 4
+"""Numbers of rows that a compiled step is made for: a quarter of the batch, half of it, three quarters, all."""
 
 
 def has_value_table(layer: int, layers: int) -> bool:
@@ -67,6 +72,8 @@ class LoopedTransformer(nn.Module):
         self.masked_loop = False
         """Take the plain masked loop instead of the active-rows loop (tests and benchmarks)."""
         self._core_pass = self._plain_core_pass
+        self._compiled = False
+        self._warm: set[tuple[int, ...]] = set()
 
     def initialise(self, seed: int) -> None:
         """Parcae's scaled-zero orthogonal start; each parameter from its own generator, keyed by ``seed`` and its name, so that
@@ -94,12 +101,56 @@ class LoopedTransformer(nn.Module):
         return base_std(self.config.width)
 
     def compile_core(self, **options: object) -> None:
-        """torch.compile one recurrent step (injection and core blocks); the plain code stays the oracle."""
-        self._core_pass = torch.compile(self._plain_core_pass, **options)  # type: ignore[call-overload]
+        """torch.compile one recurrent step (injection and core blocks) for static shapes; the plain code stays the oracle.
+
+        The loop then shows the step :data:`ROW_BUCKETS` numbers of rows, so that :meth:`warm_up` meets every shape.
+        """
+        from torch._dynamo import config as dynamo  # a second of imports, for those who compile
+
+        dynamo.recompile_limit = max(dynamo.recompile_limit, 256)  # one shape, one entry: buckets times word lengths
+        self._core_pass = torch.compile(self._plain_core_pass, dynamic=False, **options)  # type: ignore[call-overload]
+        self._compiled, self._warm = True, set()
 
     def plain_core(self) -> None:
         """Undo :meth:`compile_core`: a copy of a compiled model would go on with the original's weights."""
         self._core_pass = self._plain_core_pass
+        self._compiled = False
+
+    def warm_up(self, shape: Sequence[int]) -> float:
+        """Compile every step that a batch of tokens of ``shape`` can ask for; seconds spent. Nothing to do in plain code or the
+        second time. Where compiling fails the plain code takes over, after one warning."""
+        if not self._compiled or tuple(shape) in self._warm:
+            return 0.0
+        from torch._dynamo.exc import TorchDynamoException
+
+        began = time.monotonic()
+        try:
+            self._compile_for(shape)
+        except TorchDynamoException as failure:
+            reason = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+            warnings.warn(f"the core cannot be compiled, the plain code runs instead: {reason}", RuntimeWarning, stacklevel=2)
+            self.plain_core()
+        self._warm.add(tuple(shape))
+        return time.monotonic() - began
+
+    def _compile_for(self, shape: Sequence[int]) -> None:
+        *stack, rows, _ = shape
+        dim, unit = len(stack), self._unit(rows)
+        op, per_row = self._prepare(torch.zeros(*shape, dtype=torch.int64, device=self.rope.device))
+        state = torch.zeros(*shape, self.config.width, dtype=self.readout.weight.dtype, device=self.rope.device)
+        step = self._step(op)
+        for count in (*range(unit, rows, unit), rows):
+            part, own = state.narrow(dim, 0, count), tuple(tensor.narrow(dim, 0, count) for tensor in per_row)
+            for first in (False, True) if count == rows else (False,):  # h_0 has no gradient, later states have one
+                h = part.clone().requires_grad_(not first)
+                torch.autograd.grad(step(h, own).sum(), own, retain_graph=True)
+            if self.config.recurrence.backprop_depth is not None:
+                with torch.no_grad():
+                    step(part, own)
+
+    def _unit(self, rows: int) -> int:
+        """Rows by which the compiled loop shrinks."""
+        return -(-rows // ROW_BUCKETS) if self._compiled else 1
 
     def forward(self, tokens: torch.Tensor, depths: torch.Tensor | int, state: torch.Tensor) -> torch.Tensor:
         """Logits ``[rows, time, vocabulary]`` after ``depths`` steps of each row (one number: of all rows).
@@ -123,7 +174,7 @@ class LoopedTransformer(nn.Module):
         # Sorting tokens and h_0, which carry no gradient, leaves one gather of states on the way out as the only cost.
         op, per_row = self._prepare(_select(tokens, order.sort, dim) if mixed else tokens)
         start = _select(state, order.sort, dim) if mixed else state
-        final = active_rows(self._step(op), start, per_row, order.depths, backprop_depth, dim)
+        final = active_rows(self._step(op), start, per_row, order.depths, backprop_depth, dim, self._unit(rows))
         return self._read(_select(final, order.restore, dim) if mixed else final, tokens)
 
     def readouts(self, tokens: torch.Tensor, state: torch.Tensor, budgets: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from looprepro.models.injections import Injection
+from looprepro.models import kernels
+from looprepro.models.injections import Diagonal, Injection, PairwiseConformal
 from looprepro.models.looped_transformer import LoopedTransformer
 
 
@@ -56,6 +57,9 @@ class StackedInjection(nn.Module):
         for name, module in joined.named_children():
             self.add_module(name, module)
         self._one = (_Methods(copy.deepcopy(one)),)  # in a tuple: its parameters are not the stack's
+        self.fused = one.fused
+        one_step = self._one[0].injection
+        self._takes_stacks = isinstance(one_step, Diagonal | PairwiseConformal)
 
     def operator(self) -> Any:
         """The members' operators together, once per forward pass."""
@@ -67,7 +71,9 @@ class StackedInjection(nn.Module):
 
     def step(self, h: torch.Tensor, op: Any, drive: torch.Tensor) -> torch.Tensor:
         """One step of all members; a step reads no parameter, only ``op``."""
-        return vmap(self._one[0].injection.step)(h, op, drive)
+        one = self._one[0].injection
+        one.fused = self._takes_stacks and self.fused and kernels.fits(h, op[0])
+        return one.step(h, op, drive) if one.fused else vmap(one.step)(h, op, drive)
 
     def _each(self, method: str, *arguments: Any) -> Any:
         def one(parameters: Mapping[str, torch.Tensor], *own: Any) -> Any:

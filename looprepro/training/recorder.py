@@ -57,6 +57,12 @@ class Recorder:
         if device != wall:
             self.attempt.device_seconds = (self.attempt.device_seconds or 0.0) + device
 
+    def warm_up(self) -> None:
+        """Let a trainer that compiles do so now, outside the clock."""
+        compiling = getattr(self.trainer, "warm_up", None)
+        if compiling is not None:
+            compiling()
+
     def log(self, report: Report) -> None:
         """A line of metrics.jsonl where one is due, and a sign of life."""
         total = self.trainer.total
@@ -113,6 +119,8 @@ class Recorder:
             "pack": None if self.packs == [ALONE] else "+".join(self.packs),
             "device": name,
             "torch_threads": torch.get_num_threads(),
+            "kernels": getattr(self.trainer, "kernels", "plain"),
+            "compile_seconds": round(getattr(self.trainer, "compile_seconds", 0.0), 3),
             "wall_seconds": round(self.trainer.seconds, 3),
             "device_seconds": round(self.device_seconds, 3),
         }

@@ -12,6 +12,8 @@ import torch
 
 from looprepro.config.cell import Cell, Evaluation, Execution
 from looprepro.files.errors import ConfigError, StoreError
+from looprepro.models import kernels
+from looprepro.native.memory import keep_freed_memory
 from looprepro.store.attempt import Attempt
 from looprepro.training import checkpoint
 from looprepro.training.families import Diverged, family
@@ -84,8 +86,12 @@ def prepare(execution: Execution) -> torch.device:
             "this scale wants a CUDA device and PyTorch finds none here",
             "Run it on a GPU machine, through --executor slurm, or with --device cpu",
         )
+    kernels.prefer(execution.kernels)
     if name == "cpu":
         torch.use_deterministic_algorithms(True)
+        keep_freed_memory()
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = execution.tf32
     return torch.device(name)
 
 
@@ -107,18 +113,23 @@ def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Atte
 
 def finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
     """Train one cell from where its trainer stands to its result, or to the first signal."""
+    try:
+        return _finish(recorder, stop)
+    except Diverged as diverged:  # at a step, or found when a checkpoint was due: then the one kept is older
+        recorder.diverged(diverged)
+        return Outcome("diverged", diverged.step, diverged.reason)
+
+
+def _finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
     trainer = recorder.trainer
     while trainer.step < trainer.total:
         signal = stop()
         if signal:
             recorder.save()
             return Outcome("stopped", trainer.step, signal)
+        recorder.warm_up()
         began = time.monotonic()
-        try:
-            report = trainer.train_step()
-        except Diverged as diverged:
-            recorder.diverged(diverged)
-            return Outcome("diverged", diverged.step, diverged.reason)
+        report = trainer.train_step()
         elapsed = time.monotonic() - began
         recorder.spent(elapsed, elapsed)
         recorder.log(report)

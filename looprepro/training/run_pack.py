@@ -73,6 +73,7 @@ def _stacked(recorders: list[Recorder], make_stack: MakeStack, stop: Callable[[]
             for recorder in _each(recorders, Recorder.save, left):
                 left(recorder.attempt, Outcome("stopped", stack.step, signal))
             return []
+        stack.warm_up()
         began = time.monotonic()
         try:
             reports = stack.train_step()
