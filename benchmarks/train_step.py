@@ -4,8 +4,9 @@
 
 Ours is the trainer that cells use (draws, forward, backward, clipping, Adam); the reference is benchmarks/reference_model.py
 on the same words, depths, x_0, initial weights and number format. Each runs in a process of its own; repeat i of both takes the
-same training step, and the ratio of the two times is taken per repeat. Both print the loss of their first step, which must
-agree to 1e-5. Exits 1 where a ratio is below its bound. The machine should be idle. Results: benchmarks/results/train_step.json.
+same training step, and the ratio of the two times is taken per repeat. Their losses must agree, to 1e-5 at
+the first step and 1e-3 at the later ones. Exits 1 where a ratio is below its bound. The machine should be idle. Results:
+benchmarks/results/train_step.json.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ def compare(case: Case, repeats: int, threads: int) -> dict[str, Any]:
     """Both sides and their ratio; of several lengths, the ratio of the sums (equal slices of the curriculum)."""
     sides = {side: in_own_process(side, case.name, repeats, threads) for side in ("ours", "reference")}
     for length in map(str, case.lengths):
-        mine, theirs = (sides[side][length]["losses"][0] for side in ("ours", "reference"))
-        assert abs(mine - theirs) <= 1e-5 * abs(theirs), f"{case.name}, length {length}: loss {mine} against {theirs}"
+        losses = zip(sides["ours"][length]["losses"], sides["reference"][length]["losses"], strict=True)
+        for step, (mine, theirs) in enumerate(losses):
+            tolerance = (1e-3 if step else 1e-5) * abs(theirs)
+            assert abs(mine - theirs) <= tolerance, f"{case.name}, length {length}, step {step}: loss {mine}, not {theirs}"
     sums = {
         side: [sum(times) for times in zip(*(found[str(n)]["seconds"] for n in case.lengths), strict=True)]
         for side, found in sides.items()
@@ -114,9 +117,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.side:
         run, case = {"ours": ours, "reference": reference}[given.side], CASES[given.cases[0]]
-        found = {
-            n: dict(zip(("seconds", "losses"), run(case, n, given.repeats, given.threads), strict=True)) for n in case.lengths
-        }
+        measured = {n: run(case, n, given.repeats, given.threads) for n in case.lengths}
+        found = {n: {"seconds": times, "losses": losses} for n, (times, losses) in measured.items()}
         print(json.dumps(found))
         return 0
     results = [compare(CASES[name], given.repeats, given.threads) for name in given.cases]
