@@ -9,10 +9,15 @@ import pytest
 import torch
 
 from looprepro.config.cell import Cell, Execution
+from looprepro.models import looped_transformer
 from looprepro.tasks import make_task
 from looprepro.training.trainer import Trainer
 
 MakeCell = Callable[..., Cell]
+pytestmark = [  # torch's compiler warns about itself
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning"),
+]
 
 
 def trainer_of(cell: Cell, compiled: bool) -> Trainer:
@@ -30,7 +35,7 @@ def test_where_compiling_fails_the_plain_code_goes_on_after_one_warning(make_cel
     other.model.compile_core(backend=broken)
     with pytest.warns(RuntimeWarning, match="the core cannot be compiled, the plain code runs instead") as caught:
         other.warm_up()
-    assert len(caught) == 1
+    assert sum(warning.category is RuntimeWarning for warning in caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(3):
@@ -39,8 +44,9 @@ def test_where_compiling_fails_the_plain_code_goes_on_after_one_warning(make_cel
     torch._dynamo.reset()
 
 
-def test_after_the_warm_up_of_a_length_no_step_compiles(make_cell: MakeCell) -> None:
+def test_after_the_warm_up_of_a_length_no_step_compiles(make_cell: MakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a backend that counts graphs instead of making code, which takes minutes."""
+    monkeypatch.setattr(looped_transformer, "ROW_BUCKETS", 2)
     cell = make_cell(steps=20)
     graphs = []
 
@@ -65,10 +71,11 @@ def test_after_the_warm_up_of_a_length_no_step_compiles(make_cell: MakeCell) -> 
 
 
 @pytest.mark.slow
-def test_the_compiled_core_computes_what_the_plain_one_does(make_cell: MakeCell) -> None:
-    cell = make_cell(steps=2)
+def test_the_compiled_core_computes_what_the_plain_one_does(make_cell: MakeCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looped_transformer, "ROW_BUCKETS", 1)
+    cell = make_cell(steps=1)
     plain, compiled = trainer_of(cell, compiled=False), trainer_of(cell, compiled=True)
-    for _ in range(2):
-        compiled.warm_up()
-        assert compiled.train_step().loss == pytest.approx(plain.train_step().loss, rel=1e-5)
+    compiled.warm_up()
+    assert compiled.train_step().loss == pytest.approx(plain.train_step().loss, rel=1e-5)
+    assert compiled.compile_seconds > 0
     torch._dynamo.reset()
