@@ -26,7 +26,7 @@ from looprepro.store import Store
 
 SEED = 20
 KILLS = 20
-DIFFERS = {"attempt", "resumed", "wall_hours", "device_hours", "host", "commit", "dirty"}
+DIFFERS = {"attempt", "resumed", "wall_hours", "device_hours", "geometry_hours", "host", "commit", "dirty"}
 """Columns that may differ between two runs: how they went, and the working tree, which others may change meanwhile."""
 MOMENTS = [
     ("checkpoint written, not renamed", 2),
