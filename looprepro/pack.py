@@ -79,7 +79,7 @@ class Pack:
         for number in _SIGNALS:
             signal.signal(number, self.stop)
         check_source(self.document)
-        _import_training(self.manifest.runner or "looprepro.training.run")
+        _import_training(self.manifest.runner or "looprepro.training.run_pack")
         provenance()  # asked once, inherited by the children
         gc.freeze()  # a garbage collection in a child would write to, and so copy, every page of torch's objects
         for unit in self.manifest.units:
