@@ -18,7 +18,14 @@ from looprepro.files.errors import ConfigError
 Places = tuple[tuple[str, ...], tuple[str, ...]]
 """Row roles and column roles: the place of an entry."""
 
-MIXTURES = {"device": "devices", "dtype": "number formats", "threads": "thread counts", "compile": "compile modes"}
+MIXTURES = {
+    "device": "devices",
+    "dtype": "number formats",
+    "threads": "thread counts",
+    "compile": "compile modes",
+    "kernels": "kinds of kernels",
+    "tf32": "precisions of products",
+}
 """Columns whose values change rounding or hardware: a table that mixes them says so."""
 
 

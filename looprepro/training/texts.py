@@ -52,4 +52,4 @@ def _series(cell: Cell, trainer: LanguageTrainer) -> dict[str, Any]:
     return operator_series(trainer.config, build_model(cell).injection, trainer.model.injection)
 
 
-FAMILY = Family(_trainer, _evaluate, _series, _follower)
+FAMILY = Family(_trainer, _evaluate, _series, follower=_follower)
