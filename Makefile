@@ -51,6 +51,7 @@ bench: setup ## print the performance ratios (an idle machine, please)
 	$(BIN)/python benchmarks/charts.py --record benchmarks/results/charts.json
 	$(BIN)/python benchmarks/geometry.py
 	$(BIN)/python benchmarks/orchestrator.py
+	$(BIN)/python benchmarks/stacking.py
 
 tables: setup ## collect and render the tables of SCALE
 	$(BIN)/looprepro collect --scale $(SCALE)
