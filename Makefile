@@ -48,11 +48,13 @@ type: setup ## mypy
 
 bench: setup ## print the performance ratios (an idle machine, please)
 	$(BIN)/python benchmarks/depth_loop.py
+	$(BIN)/python benchmarks/charts.py --record benchmarks/results/charts.json
 	$(BIN)/python benchmarks/geometry.py
 	$(BIN)/python benchmarks/orchestrator.py
 	$(BIN)/python benchmarks/train_step.py
 	$(BIN)/python benchmarks/matmul_fraction.py
 	$(BIN)/python benchmarks/gpu_check.py
+	$(BIN)/python benchmarks/stacking.py
 
 tables: setup ## collect and render the tables of SCALE
 	$(BIN)/looprepro collect --scale $(SCALE)

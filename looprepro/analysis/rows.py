@@ -59,6 +59,8 @@ def cell_rows(record: CellRecord, places: Sequence[Placement], loss_digest: str 
                 continue
             if "attempt" in document:
                 measured["attempt"] = document["attempt"]
+            if _is_finite(seconds := document.get("geometry_seconds")):
+                measured["geometry_hours"] = seconds / 3600
             for metric, count in document["metrics"].items():
                 rows.append(here | measured | {"metric": metric, "value": count["value"], "items": count.get("items")})
     return rows
@@ -129,7 +131,9 @@ def _provenance(record: CellRecord) -> Row:
         row["cause"] = presence.cause
     if "resumed" in result:
         row["resumed"] = result["resumed"]
-    for name in ("pack", "threads", "compile", "tf32", "commit", "dirty", "device", "host"):
+    if result.get("pack"):
+        row["pack"] = result["pack"]
+    for name in ("threads", "compile", "tf32", "commit", "dirty", "device", "host"):
         if provenance.get(name) is not None:
             row[name] = provenance[name]
     if "kernels" in result:

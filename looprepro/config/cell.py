@@ -124,6 +124,8 @@ class Execution(Frozen):
     """On a CPU: blocks and steps with the loops of looprepro/native, or torch's operators one by one (the oracle of tests)."""
     compile: bool = False
     """torch.compile of the core; the plain code is the test oracle."""
+    pack: Literal["none", "seeds"] = "none"
+    """Whether cells that differ only in their seed train as one stacked model (planning/packs.py)."""
     tf32: bool = False
     """On CUDA: float32 products in TensorFloat-32."""
     read_back_every: int | None = Field(None, ge=1)

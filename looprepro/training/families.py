@@ -68,6 +68,9 @@ class Stack(Protocol):
     step: int
     """Updates done, by every member."""
 
+    def warm_up(self) -> None:
+        """Compile what the next step needs, outside the clock."""
+
     def train_step(self) -> Sequence[Report]:
         """One update of every member, a report each, in their order. :class:`MembersDiverged`: some have to leave first."""
 

@@ -14,34 +14,48 @@ from looprepro.store.attempt import Attempt
 from looprepro.training import checkpoint
 from looprepro.training.families import Diverged, Report, Trainer, family
 
+ALONE = "alone"
+
 
 class Recorder:
     """One cell's trainer and its attempt. Writes nothing before the first step."""
 
-    def __init__(self, cell: Cell, execution: Execution, device: torch.device, attempt: Attempt) -> None:
+    def __init__(self, cell: Cell, attempt: Attempt, execution: Execution, device: torch.device) -> None:
         self.cell, self.execution, self.device, self.attempt = cell, execution, device, attempt
         self.trainer: Trainer = family(cell).trainer(cell, execution, device)
         self.device_seconds = 0.0
         """Over all attempts: seconds that the device gave to this cell, a pack's divided by its members."""
+        self.packs: list[str] = []
+        """Names of the packs, in their order, that it trained in; ``alone`` stands for itself."""
         self._resumed = 0
         self._kept: Path | None = None
         self._saved_step, self._saved_at = 0, 0.0
 
-    def resume(self, found: checkpoint.Checkpoint | None) -> None:
-        """Begin from a checkpoint, or from the start."""
+    def resume(self, found: checkpoint.Checkpoint | None, pack: str = ALONE) -> None:
+        """Begin from a checkpoint, or from the start, as a member of ``pack``."""
         if found is not None:
             self.trainer.restore(found)
             print(f"{self.attempt.cell_id}: resumed at step {found.step} from {found.folder}", flush=True)
             self._resumed = int(found.extra["resumed"]) + 1
             self._kept = found.folder if found.step == self.trainer.total else None
             self.device_seconds = float(found.extra.get("device_seconds", found.seconds))
+            self.packs = list(found.extra.get("packs", [ALONE]))
+        if self._kept is None:
+            self.joins(pack)
         self._saved_step, self._saved_at = self.trainer.step, self.trainer.seconds
         self.attempt.beat(self.trainer.step, self.trainer.total)
+
+    def joins(self, pack: str) -> None:
+        """The next steps are trained in ``pack``."""
+        if self.packs[-1:] != [pack]:
+            self.packs.append(pack)
 
     def spent(self, wall: float, device: float) -> None:
         """Count seconds of training; ``device`` is less than ``wall`` where cells shared them."""
         self.trainer.seconds += wall
         self.device_seconds += device
+        if device != wall:
+            self.attempt.device_seconds = (self.attempt.device_seconds or 0.0) + device
 
     def warm_up(self) -> None:
         """Let a trainer that compiles do so now, outside the clock."""
@@ -90,13 +104,19 @@ class Recorder:
     def _save(self) -> Path:
         self.attempt.ensure_owner()
         self._saved_step, self._saved_at = self.trainer.step, self.trainer.seconds
-        extra = {"cell": self.attempt.cell_id, "resumed": self._resumed, "device_seconds": round(self.device_seconds, 3)}
+        extra = {
+            "cell": self.attempt.cell_id,
+            "resumed": self._resumed,
+            "device_seconds": round(self.device_seconds, 3),
+            "packs": self.packs,
+        }
         return checkpoint.save(self.attempt.path, self.trainer.step, self.trainer.seconds, self.trainer.tensors(), extra)
 
     def _result(self) -> dict[str, Any]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
         return {
             "resumed": self._resumed,
+            "pack": None if self.packs == [ALONE] else "+".join(self.packs),
             "device": name,
             "torch_threads": torch.get_num_threads(),
             "kernels": getattr(self.trainer, "kernels", "plain"),

@@ -108,7 +108,7 @@ def _whole(folder: Path) -> checkpoint.Checkpoint:
 
 
 def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
-    recorder = Recorder(cell, execution, device, attempt)
+    recorder = Recorder(cell, attempt, execution, device)
     recorder.resume(checkpoint.load_newest(attempt.checkpoint_folders()))
     return finish(recorder, stop)
 

@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from looprepro.config.cell import Cell, Execution
+from looprepro.config.identity import digest
 from looprepro.files.errors import ConfigError, LoopreproError
 from looprepro.store.attempt import Attempt
 from looprepro.training import checkpoint
 from looprepro.training.families import MembersDiverged, Stack, family
-from looprepro.training.recorder import Recorder
+from looprepro.training.recorder import ALONE, Recorder
 from looprepro.training.run import Outcome, finish, prepare
 
-
-@dataclass(frozen=True)
-class Member:
-    """One cell of a pack and the attempt that holds it."""
-
-    cell: Cell
-    attempt: Attempt
-
-
+Member = tuple[Cell, Attempt]
+"""One cell of a pack and the attempt that holds it."""
 Left = Callable[[Attempt, Outcome | LoopreproError], None]
 """Told once of every member how training left it, as soon as that is known; an error is that member's alone."""
 
@@ -43,19 +36,31 @@ def run_pack(members: Sequence[Member], execution: Execution, stop: Callable[[],
 
     ``stop`` is asked before every step: on a signal's name all write a checkpoint and leave as ``stopped``.
     """
-    kind = family(members[0].cell)
+    kind = family(members[0][0])
     if kind.stack is None:
-        raise ConfigError(f"cells of the family {members[0].cell.family} cannot be stacked", "Use --pack none")
+        raise ConfigError(f"cells of the family {members[0][0].family} cannot be stacked", "Use --pack none")
     device = prepare(execution)
     for group in _starts(members):
-        recorders = []
-        for member, found in group:
-            recorders.append(Recorder(member.cell, execution, device, member.attempt))
-            recorders[-1].resume(found)
+        recorders = [Recorder(*member, execution, device) for member, _ in group]
+        name = _name([member for member, _ in group], [found for _, found in group])
+        for recorder, (_, found) in zip(recorders, group, strict=True):
+            recorder.resume(found, name)
         while len(recorders) > 1:
             recorders = _stacked(recorders, kind.stack, stop, left)
         for recorder in recorders:  # a stack of one is the plain trainer
+            recorder.joins(ALONE)
             _alone(recorder, stop, left)
+
+
+def _name(members: Sequence[Member], found: Sequence[checkpoint.Checkpoint | None]) -> str:
+    """What rows call this pack: its number of members and a hash of their ids. A pack that goes on keeps its name, also when
+    members have left it; the last one goes on alone."""
+    if len(members) == 1:
+        return ALONE
+    known = {None if one is None else one.extra.get("packs", [ALONE])[-1] for one in found}
+    if len(known) == 1 and not known & {None, ALONE}:
+        return str(known.pop())
+    return f"{len(members)}-{digest(sorted(attempt.cell_id for _, attempt in members))}"
 
 
 def _stacked(recorders: list[Recorder], make_stack: MakeStack, stop: Callable[[], str | None], left: Left) -> list[Recorder]:
@@ -68,6 +73,7 @@ def _stacked(recorders: list[Recorder], make_stack: MakeStack, stop: Callable[[]
             for recorder in _each(recorders, Recorder.save, left):
                 left(recorder.attempt, Outcome("stopped", stack.step, signal))
             return []
+        stack.warm_up()
         began = time.monotonic()
         try:
             reports = stack.train_step()
@@ -121,21 +127,28 @@ def _alone(recorder: Recorder, stop: Callable[[], str | None], left: Left) -> No
 
 
 def _starts(members: Sequence[Member]) -> list[list[Start]]:
-    """Members by the step they begin at: all at the newest step of which everybody has a whole checkpoint, else apart."""
-    folders = [_by_step(member.attempt) for member in members]
+    """Members by the step they begin at: all at the newest step of which everybody has a whole checkpoint, else apart.
+
+    A pack that was killed while it wrote its first checkpoints begins again, so that it stays one pack.
+    """
+    folders = [_by_step(attempt) for _, attempt in members]
+    beginning: list[Start] = [(member, None) for member in members]
     if not any(folders):
-        return [[(member, None) for member in members]]
+        return [beginning]
     for step in sorted(set.intersection(*map(set, folders)), reverse=True):
         found = [checkpoint.load_newest(mine[step]) for mine in folders]
         if all(found):
             return [list(zip(members, found, strict=True))]
+    newest = [checkpoint.load_newest(attempt.checkpoint_folders()) for _, attempt in members]
+    fresh = [_name(members, [None] * len(members))]
+    if all(len(mine) <= 1 for mine in folders) and all(one is None or one.extra.get("packs") == fresh for one in newest):
+        return [beginning]
     groups: dict[int, list[Start]] = {}
-    for member in members:
-        newest = checkpoint.load_newest(member.attempt.checkpoint_folders())
-        groups.setdefault(0 if newest is None else newest.step, []).append((member, newest))
+    for member, one in zip(members, newest, strict=True):
+        groups.setdefault(0 if one is None else one.step, []).append((member, one))
     if len(groups) > 1:
         starts = "; ".join(
-            f"step {step}: seeds {', '.join(str(member.cell.seed) for member, _ in group)}" for step, group in groups.items()
+            f"step {step}: seeds {', '.join(str(cell.seed) for (cell, _), _ in group)}" for step, group in groups.items()
         )
         print(f"the members have no step in common, so each group is trained by itself: {starts}", flush=True)
     return list(groups.values())

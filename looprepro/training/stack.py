@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from looprepro import randomness
 from looprepro.models.stack import stacked
 from looprepro.tasks.task import Batch
 from looprepro.training.families import Diverged, MembersDiverged
 from looprepro.training.schedule import learning_rate
-from looprepro.training.trainer import DTYPES, StepReport, Trainer
+from looprepro.training.trainer import StepReport, Trainer
 
 
 class StackedTrainer:
@@ -46,17 +45,15 @@ class StackedTrainer:
         self.average: dict[str, Tensor] = {
             name: torch.stack([member.average[name] for member in self.members]) for name in first.average
         }
-        self._seeds = torch.tensor([member.cell.seed for member in self.members], dtype=torch.int64, device=self.device)
-        self._state_std = first.model.state_std()
 
     def train_step(self) -> list[StepReport]:
         """One update of every member, in their order. :class:`MembersDiverged` where a loss or gradient norm is not finite:
         then nobody's weights are touched, and the others go on as a stack of their own."""
         training, step, first = self.training, self.step, self.members[0]
-        rows = torch.arange(training.batch, dtype=torch.int64) + step * training.batch
-        batch = _joined([member.task.examples(rows.to(self.device), step) for member in self.members])
+        batch = _joined([member.batch(step) for member in self.members])
         counts = first.sample_depths(step)
-        state = self.initial_state(step, training.batch, batch.tokens.shape[-1])
+        time_steps = batch.tokens.shape[-1]
+        state = torch.stack([member.initial_state(step, training.batch, time_steps) for member in self.members])
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=training.dtype == "bfloat16"):
             logits = self.model(batch.tokens, counts, state)
@@ -83,18 +80,13 @@ class StackedTrainer:
         length, depth = first.task.length(step), float(counts.double().mean())
         return [StepReport(self.step, loss, norm, rate, length, depth) for loss, norm in measured]
 
-    def initial_state(self, step: int, rows: int, time_steps: int) -> Tensor:
-        """x_0 of all members, ``[stack, rows, time, width]``: for each what it would draw alone."""
-        stack, width = len(self.members), self.model.config.width
-        drawn = randomness.truncated_normal(
-            self._seeds.repeat_interleave(rows),
-            randomness.STATE,
-            step,
-            torch.arange(rows).repeat(stack),
-            time_steps * width,
-            device=self.device,
-        )
-        return drawn.view(stack, rows, time_steps, width).to(DTYPES[self.training.dtype]) * self._state_std
+    def warm_up(self) -> None:
+        """Compile what the next step needs, so that no step does it."""
+        shape = len(self.members), *self.members[0].batch(self.step).tokens.shape
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16"):
+            seconds = self.model.warm_up(shape)
+        for member in self.members:
+            member.compile_seconds += seconds
 
     @torch.no_grad()
     def settle(self) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from looprepro.config.cell import Cell, Execution, word_parts
 from looprepro.models import kernels
 from looprepro.models.looped_transformer import LoopedTransformer
-from looprepro.tasks.task import Task
+from looprepro.tasks.task import Batch, Task
 from looprepro.training.ahead import Ahead
 from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.first_bad import FirstBad
@@ -98,13 +98,17 @@ class Trainer:
         """Recurrence counts of the step's rows, int64 ``[batch]``; shared by all runs whatever their seed."""
         return self._ahead.depths(step)
 
+    def batch(self, step: int) -> Batch:
+        """The step's examples."""
+        return self._ahead.batch(step)
+
     def initial_state(self, step: int, rows: int, time_steps: int) -> Tensor:
         """x_0 ``[rows, time, width]``: truncated normal of std sqrt(2/(5 width)) (Parcae 1.5), drawn by seed, step, row."""
         return self._ahead.states(step, rows, time_steps).to(DTYPES[self.training.dtype]) * self._state_std
 
     def warm_up(self) -> None:
         """Compile what the next step needs, so that no step does it."""
-        length = self._ahead.batch(self.step).tokens.shape
+        length = self.batch(self.step).tokens.shape
         with self._autocast():
             self.compile_seconds += self.model.warm_up(length)
 
@@ -119,7 +123,7 @@ class Trainer:
         """One update. :class:`Diverged` where the loss or the gradient norm is not finite; the weights are then untouched if
         the flag is read at every step. Where it is read less often, later steps run on, and no checkpoint is made of them."""
         training, step = self.training, self.step
-        batch = self._ahead.batch(step)
+        batch = self.batch(step)
         counts = self.sample_depths(step)
         state = self.initial_state(step, training.batch, batch.tokens.shape[-1])
         self.optimizer.zero_grad(set_to_none=True)

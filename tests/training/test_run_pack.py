@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from looprepro.config.cell import Cell, Execution
-from looprepro.config.identity import cell_id
+from looprepro.config.identity import cell_id, digest
 from looprepro.files.errors import LoopreproError
 from looprepro.store import Attempt, Store
 from looprepro.store.attempt import Superseded
 from looprepro.training import checkpoint
 from looprepro.training.run import Outcome, run_cell
-from looprepro.training.run_pack import Member, run_pack
+from looprepro.training.run_pack import run_pack
 from looprepro.training.stack import StackedTrainer
 
 MakeCell = Callable[..., Cell]
@@ -41,8 +41,8 @@ def run(store: Store, cells: Sequence[Cell], execution: Execution, stops_after: 
         store.register(cell_id(cell), cell.model_dump(mode="json"))
         attempt = store.claim(cell_id(cell))
         assert attempt is not None
-        members.append(Member(cell, attempt))
-    seeds = {cell_id(member.cell): member.cell.seed for member in members}
+        members.append((cell, attempt))
+    seeds = {cell_id(cell): cell.seed for cell in cells}
     left: dict[int, Outcome | LoopreproError] = {}
 
     def stop() -> str | None:
@@ -56,7 +56,7 @@ def run(store: Store, cells: Sequence[Cell], execution: Execution, stops_after: 
         attempt.end("superseded" if isinstance(outcome, LoopreproError) else "interrupted")
 
     run_pack(members, execution, stop, leave)
-    return Ran({member.cell.seed: member.attempt for member in members}, left)
+    return Ran({cell.seed: attempt for cell, attempt in members}, left)
 
 
 def result_of(attempt: Attempt) -> dict[str, Any]:
@@ -125,6 +125,7 @@ def test_every_member_leaves_the_files_of_a_single_run(
         assert {path.name for path in own.path.iterdir()} == {path.name for path in attempt.path.iterdir()}
         expected, found = result_of(own), result_of(attempt)
         assert found.keys() == expected.keys()
+        assert (expected["pack"], found["pack"][:2]) == (None, "3-")
         assert 0 < found["device_seconds"] == pytest.approx(found["wall_seconds"] / len(SEEDS), abs=2e-3)
         for name, tensor in final(own).items():
             torch.testing.assert_close(final(attempt)[name], tensor, rtol=1e-3, atol=1e-4)
@@ -143,6 +144,7 @@ def test_stopped_and_resumed_equals_undisturbed(
         at += stop
         assert run(store, cells, execution, stop).left == dict.fromkeys(SEEDS, Outcome("stopped", at, "SIGTERM"))
     parts = run(store, cells, execution)
+    assert len({result_of(ran.attempts[seed])["pack"] for ran in (whole, parts) for seed in SEEDS}) == 1
     for seed in SEEDS:
         assert result_of(parts.attempts[seed])["resumed"] == len(stops)
         assert steps_logged(parts.attempts[seed])[0] == at + 1
@@ -186,7 +188,7 @@ def test_a_pack_stopped_around_a_divergence_equals_undisturbed(
     attempts = first.attempts | run(store, going, execution).attempts
     for seed in SEEDS:
         expected, found = result_of(whole.attempts[seed]), result_of(attempts[seed])
-        assert (found["status"], found["step"], found["reason"]) == (expected["status"], expected["step"], expected["reason"])
+        assert all(found[name] == expected[name] for name in ("status", "step", "reason", "pack"))
         if found["status"] == "done":
             assert equal(final(whole.attempts[seed]), final(attempts[seed]))
 
@@ -205,6 +207,13 @@ def test_members_go_on_from_the_newest_step_that_all_have(cells: list[Cell], exe
     parts = run(store, cells, execution)
     assert [steps_logged(parts.attempts[seed])[0] for seed in SEEDS] == [5, 5, 5]
     assert all(equal(final(whole.attempts[seed]), final(parts.attempts[seed])) for seed in SEEDS)
+    assert result_of(parts.attempts[1])["pack"] == result_of(whole.attempts[1])["pack"]
+
+
+def test_a_cell_that_goes_on_alone_says_so(cells: list[Cell], execution: Execution, store: Store) -> None:
+    first = run(store, cells, execution, 4)
+    attempt = run(store, cells[:1], execution).attempts[0]
+    assert result_of(attempt)["pack"] == f"3-{digest(sorted(a.cell_id for a in first.attempts.values()))}+alone"
 
 
 def test_a_damaged_checkpoint_sends_all_members_back_to_the_one_before(
@@ -229,6 +238,9 @@ def test_members_without_a_common_step_are_trained_apart_and_the_log_says_so(
     assert "step 0: seeds 0; step 4: seeds 1, 2" in capsys.readouterr().out
     assert [steps_logged(ran.attempts[seed])[0] for seed in SEEDS] == [1, 5, 5]
     assert ran.left == dict.fromkeys(SEEDS, Outcome("done", STEPS))
+    packs = [result_of(ran.attempts[seed])["pack"] for seed in SEEDS]
+    assert packs[0] is None
+    assert packs[1] == packs[2]
 
 
 def test_a_member_that_another_attempt_took_over_leaves_alone(

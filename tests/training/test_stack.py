@@ -59,13 +59,6 @@ def test_the_first_fifty_steps_agree_to_rounding(
     assert len({report.loss for report in reports}) == len(SEEDS)
 
 
-def test_members_draw_what_they_would_draw_alone(make_cell: MakeCell) -> None:
-    members = trainers(make_cell)
-    drawn = StackedTrainer(members).initial_state(6, 4, 5)
-    for member, state in zip(members, drawn, strict=True):
-        assert torch.equal(member.initial_state(6, 4, 5), state)
-
-
 def test_settled_members_can_be_saved_restored_and_stacked_again(make_cell: MakeCell, tmp_path: Any) -> None:
     keys = {"average_last": 0.75}
     whole, parted = StackedTrainer(trainers(make_cell, **keys)), StackedTrainer(trainers(make_cell, **keys))
