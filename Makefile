@@ -51,6 +51,10 @@ bench: setup ## print the performance ratios (an idle machine, please)
 	$(BIN)/python benchmarks/charts.py --record benchmarks/results/charts.json
 	$(BIN)/python benchmarks/geometry.py
 	$(BIN)/python benchmarks/orchestrator.py
+	$(BIN)/python benchmarks/train_step.py
+	$(BIN)/python benchmarks/matmul_fraction.py
+	$(BIN)/python benchmarks/gpu_check.py
+	$(BIN)/python benchmarks/stacking.py
 
 tables: setup ## collect and render the tables of SCALE
 	$(BIN)/looprepro collect --scale $(SCALE)

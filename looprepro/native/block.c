@@ -156,29 +156,44 @@ void relu_square_backward(const REAL *x, REAL *grad, REAL *squared, i64 count, d
     }
 }
 
-/* c[0..7][0..LANES) = sum over k < depth of a[r * a_row + k * a_step] * b[k * b_step + lane]. */
+/* c[0..7][0..columns) = sum over k < depth of a[r * a_row + k * a_step] * b[k * b_step + column], LANES columns or twice that:
+ * two vectors share each number of a that is loaded. */
 static INLINE void tile(const REAL *restrict a, i64 a_row, i64 a_step, const REAL *restrict b, i64 b_step, i64 depth,
                         REAL *restrict c, i64 c_row) {
-    vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, s4 = {0}, s5 = {0}, s6 = {0}, s7 = {0};
+    vec sums[8] = {{0}};
     for (i64 k = 0; k < depth; k++, a += a_step, b += b_step) {
         const vec right = *(const vec *)b;
-        s0 += a[0] * right;
-        s1 += a[a_row] * right;
-        s2 += a[2 * a_row] * right;
-        s3 += a[3 * a_row] * right;
-        s4 += a[4 * a_row] * right;
-        s5 += a[5 * a_row] * right;
-        s6 += a[6 * a_row] * right;
-        s7 += a[7 * a_row] * right;
+#pragma GCC unroll 8
+        for (i64 r = 0; r < 8; r++) sums[r] += a[r * a_row] * right;
     }
-    *(vec *)c = s0;
-    *(vec *)(c + c_row) = s1;
-    *(vec *)(c + 2 * c_row) = s2;
-    *(vec *)(c + 3 * c_row) = s3;
-    *(vec *)(c + 4 * c_row) = s4;
-    *(vec *)(c + 5 * c_row) = s5;
-    *(vec *)(c + 6 * c_row) = s6;
-    *(vec *)(c + 7 * c_row) = s7;
+#pragma GCC unroll 8
+    for (i64 r = 0; r < 8; r++) *(vec *)(c + r * c_row) = sums[r];
+}
+
+static INLINE void wide_tile(const REAL *restrict a, i64 a_row, i64 a_step, const REAL *restrict b, i64 b_step, i64 depth,
+                             REAL *restrict c, i64 c_row) {
+    vec left[8] = {{0}}, right[8] = {{0}};
+    for (i64 k = 0; k < depth; k++, a += a_step, b += b_step) {
+        const vec first = *(const vec *)b, second = *(const vec *)(b + LANES);
+#pragma GCC unroll 8
+        for (i64 r = 0; r < 8; r++) {
+            left[r] += a[r * a_row] * first;
+            right[r] += a[r * a_row] * second;
+        }
+    }
+#pragma GCC unroll 8
+    for (i64 r = 0; r < 8; r++) {
+        *(vec *)(c + r * c_row) = left[r];
+        *(vec *)(c + r * c_row + LANES) = right[r];
+    }
+}
+
+/* 8 rows of a product with any number of columns, a multiple of LANES. */
+static INLINE void tiles(const REAL *restrict a, i64 a_row, i64 a_step, const REAL *restrict b, i64 b_step, i64 depth,
+                         REAL *restrict c, i64 c_row, i64 columns) {
+    i64 j = 0;
+    for (; j + 2 * LANES <= columns; j += 2 * LANES) wide_tile(a, a_row, a_step, b + j, b_step, depth, c + j, c_row);
+    if (j < columns) tile(a, a_row, a_step, b + j, b_step, depth, c + j, c_row);
 }
 
 /* One (row, head) of attention in the cache. time and head width are padded with zeros: "wide" positions (a multiple of 16) and
@@ -273,7 +288,6 @@ static INLINE void transpose(const REAL *restrict from, REAL *restrict to, i64 t
 }
 
 static INLINE void load_head(const Head *h, const REAL *qkv, i64 width, const REAL eps, i64 time, const i64 head) {
-    const i64 flat = up(head, LANES);
     load(qkv, 3 * width, h->q, time, head);
     load(qkv + width, 3 * width, h->k, time, head);
     load(qkv + 2 * width, 3 * width, h->v, time, head);
@@ -288,7 +302,7 @@ static INLINE void attend(const Head *h, i64 time, const i64 head) {
     for (i64 i0 = 0; i0 < time; i0 += 8) {
         const i64 columns = up(i0 + 8, LANES);
         REAL *row = h->weights + i0 * wide;
-        for (i64 j = 0; j < columns; j += LANES) tile(h->q + i0 * flat, flat, 1, h->k_turned + j, wide, head, row + j, wide);
+        tiles(h->q + i0 * flat, flat, 1, h->k_turned, wide, head, row, wide, columns);
         for (i64 i = i0; i < i0 + 8; i++, row += wide) {
             vec sums = {0};
             for (i64 j = 0; j < columns; j += LANES) {
@@ -313,8 +327,7 @@ static INLINE int attention_of(const REAL *qkv, const REAL *rope, REAL *out, i64
             load_head(&h, qkv + n * head, width, (REAL)eps, time, head);
             attend(&h, time, head);
             for (i64 i = 0; i < time; i += 8)
-                for (i64 c = 0; c < head; c += LANES)
-                    tile(h.weights + i * wide, wide, 1, h.v + c, flat, i + 8 < time ? i + 8 : time, h.result + i * flat + c, flat);
+                tiles(h.weights + i * wide, wide, 1, h.v, flat, i + 8 < time ? i + 8 : time, h.result + i * flat, flat, flat);
             store(h.result, out + n * head, width, time, head);
         }
     free(memory);
@@ -352,8 +365,7 @@ static INLINE int attention_backward_of(const REAL *qkv, const REAL *rope, const
                 const i64 columns = up(i0 + 8, LANES);
                 REAL *grad = h.grad_scores + i0 * wide;
                 const REAL *weights = h.weights + i0 * wide;
-                for (i64 j = 0; j < columns; j += LANES)
-                    tile(h.grad_out + i0 * flat, flat, 1, h.v_turned + j, wide, head, grad + j, wide);
+                tiles(h.grad_out + i0 * flat, flat, 1, h.v_turned, wide, head, grad, wide, columns);
                 for (i64 i = i0; i < i0 + 8; i++, grad += wide, weights += wide) {
                     vec sums = {0};
                     for (i64 j = 0; j < columns; j += LANES) sums += *(vec *)(grad + j) * *(const vec *)(weights + j);
@@ -364,16 +376,14 @@ static INLINE int attention_backward_of(const REAL *qkv, const REAL *rope, const
             }
             REAL *grad = grad_qkv + n * head;
             for (i64 i = 0; i < time; i += 8)
-                for (i64 c = 0; c < head; c += LANES)
-                    tile(h.grad_scores + i * wide, wide, 1, h.k + c, flat, i + 8 < time ? i + 8 : time, h.result + i * flat + c, flat);
+                tiles(h.grad_scores + i * wide, wide, 1, h.k, flat, i + 8 < time ? i + 8 : time, h.result + i * flat, flat, flat);
             turn_back(h.result, h.q, h.q_scale, 1 / SQRT((REAL)head), h.cosine, h.sine, time, head);
             store(h.result, grad, 3 * width, time, head);
-            for (i64 j = 0; j < time; j += 8)
-                for (i64 c = 0; c < head; c += LANES) {
-                    const i64 from = j * wide + j, at = j * flat + c;
-                    tile(h.grad_scores + from, 1, wide, h.q + at, flat, time - j, h.result + at, flat);
-                    tile(h.weights + from, 1, wide, h.grad_out + at, flat, time - j, h.result_2 + at, flat);
-                }
+            for (i64 j = 0; j < time; j += 8) {
+                const i64 from = j * wide + j, at = j * flat;
+                tiles(h.grad_scores + from, 1, wide, h.q + at, flat, time - j, h.result + at, flat, flat);
+                tiles(h.weights + from, 1, wide, h.grad_out + at, flat, time - j, h.result_2 + at, flat, flat);
+            }
             turn_back(h.result, h.k, h.k_scale, 1, h.cosine, h.sine, time, head);
             store(h.result, grad + width, 3 * width, time, head);
             store(h.result_2, grad + 2 * width, 3 * width, time, head);

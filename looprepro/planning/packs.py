@@ -14,7 +14,7 @@ from looprepro.config.costs import memory_bytes
 from looprepro.planning.expansion import PlannedCell
 
 MOST = 5
-"""Seeds of a pack at most: beyond that a stack gains little (docs/performance.md), and fewer packs leave devices idle."""
+"""Seeds of a pack at most: beyond that a stack gains little (docs/stacking.md), and fewer packs leave devices idle."""
 MEMORY = 64e9
 """Bytes that a pack may need by config/formulas.py: what an 80 GB device leaves beside PyTorch's own."""
 

@@ -1,0 +1,50 @@
+"""The benchmark scripts run, at toy size, and say what they found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def run(script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / script), *arguments], capture_output=True, text=True, cwd=FOLDER.parent, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_device_the_gpu_check_says_so_in_one_line() -> None:
+    assert run("gpu_check.py") == "gpu_check: no CUDA device here, nothing measured\n"
+
+
+def test_the_fraction_is_useful_operations_over_seconds_and_peak() -> None:
+    (result,) = json.loads(run("matmul_fraction.py", "--cases", "tiny", "--repeats", "1", "--json", "--no-file"))["results"]
+    peak = max(result["peak_gflops_per_second"].values())
+    useful = result["useful_gflops_per_second"]["median"]
+    assert result["fraction"]["median"] == pytest.approx(useful / peak)
+    assert 0.0 < result["fraction"]["median"] < 1.0
+
+
+@pytest.mark.slow
+def test_ours_and_the_plain_reference_have_the_same_losses() -> None:
+    """train_step.py compares them at every step and fails where they differ."""
+    (result,) = json.loads(run("train_step.py", "--cases", "tiny", "--repeats", "8", "--json", "--no-file"))["results"]
+    assert result["ratio"]["lowest"] > 0
+
+
+@pytest.mark.slow
+def test_the_gpu_check_goes_its_way_on_a_cpu(tmp_path: Path) -> None:
+    run("gpu_check.py", "--rehearse", "--out", str(tmp_path))
+    found = json.loads((tmp_path / "gpu_check.json").read_text(encoding="utf-8"))
+    assert found["failed"] is None
+    assert found["first_bad_step"] == 3
+    assert found["worker"]["steps"] == 100
