@@ -62,7 +62,7 @@ def evaluate(
         raise StoreError(f"the weights of {name} are gone", "Train it again: looprepro sweep ... --retrain")
     code = 0
     if missing:
-        prepare_required([cell])
+        prepare_required([cell], missing.values())
         execution = Execution.model_validate({"device": device, "threads": threads})
         manifest = {
             "store": str(store.root),

@@ -131,7 +131,7 @@ def run_plan(
         else:
             say(f"nothing to run: {made.counts['done']} of {made.wanted} cells done, {made.counts['diverged']} diverged")
         return 0 if made.complete else 1
-    prepare_required(planned.cell for planned in wanted)
+    prepare_required((p.cell for p in wanted), (e.evaluation for p in wanted for e in p.evaluations))
     work = _on_device(work_of(wanted), device)
     say(f"{names}: {len(work)} of {made.wanted} cells to run, logs under {store.root}/cells/<cell>/attempts/")
     last: Progress | None = None

@@ -45,7 +45,7 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
         ) from error
     identity = cell_id(cell)
     say(f"cell {identity}")
-    prepare_required([cell])
+    prepare_required([cell], evaluations)
     wanted = [{"id": evaluation_id(e), "evaluation": e.model_dump(mode="json")} for e in evaluations]
     store = Store(runs)
     manifest = {

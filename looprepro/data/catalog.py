@@ -48,6 +48,8 @@ class Entry:
     """``module:function`` of kind :data:`Prepare`."""
     automatic: bool = False
     """Needs no network and takes seconds: a sweep prepares it by itself."""
+    without: str | None = None
+    """What to do where it cannot be prepared."""
 
     def prepare(self, folder: Path, options: Options, say: Say) -> str:
         """Import and call it."""
@@ -67,10 +69,14 @@ CATALOG: dict[str, Entry] = {
         automatic=True,
     ),
     "fineweb-edu": Entry(
-        "web pages, streamed from the Hugging Face hub (extra: lm); --tokens 5B", "looprepro.data.text:prepare_fineweb_edu"
+        "web pages, streamed from the Hugging Face hub (extra: lm); --tokens 5B",
+        "looprepro.data.text:prepare_fineweb_edu",
+        without="without network use task.data=offline-mini task.vocabulary=2048, or text of your own: --text FILES",
     ),
     "lambada": Entry(
-        "LAMBADA's test passages, from the Hugging Face hub (extra: lm)", "looprepro.data.lambada:prepare_lambada"
+        "LAMBADA's test passages, from the Hugging Face hub (extra: lm)",
+        "looprepro.data.lambada:prepare_lambada",
+        without="without network name a .jsonl file with evaluation.lambada, or measure the stand-in last_word",
     ),
 }
 
@@ -100,11 +106,11 @@ def ensure(name: str, say: Say) -> None:
         say(f"preparing {name} in {folder}")
         say(known.prepare(folder, Options(), lambda line: None))
         return
-    command = f"looprepro data prepare {name}" if known else f"looprepro data prepare --text FILES --out {folder}"
-    raise StoreError(
-        f"the data {name} is not prepared in {folder}",
-        f"Prepare it: {command}; without network use task.data=offline-smoke or offline-mini (with their vocabulary)",
-    )
+    if known is not None and known.without is not None:
+        remedy = f"Prepare it: looprepro data prepare {name}; {known.without}"
+    else:
+        remedy = f"Prepare it: looprepro data prepare {name if known else f'--text FILES --name {folder.name}'}"
+    raise StoreError(f"the data {name} is not prepared in {folder}", remedy)
 
 
 def found() -> dict[str, Path]:

@@ -24,7 +24,7 @@ from looprepro.tasks.language.questions import Question, encoded, lambada_file, 
 from looprepro.tasks.language.rows import LanguageRows, documents_of
 from looprepro.training.families import Documents
 from looprepro.training.operator_geometry import operator_metrics
-from looprepro.training.scoring import Readouts, Scored, State, score
+from looprepro.training.scoring import Readouts, Scored, State, Tokens, score
 from looprepro.training.trainer import DTYPES
 
 Metrics = dict[str, dict[str, Any]]
@@ -56,7 +56,7 @@ class Measured:
 
         return drawn
 
-    def score(self, sequences: Sequence[Sequence[int]], targets: Sequence[int], budgets: Sequence[int], draw: int) -> Any:
+    def score(self, sequences: Sequence[Tokens], targets: Sequence[int], budgets: Sequence[int], draw: int) -> Any:
         """See :func:`looprepro.training.scoring.score`."""
         readouts: Readouts = self.readouts
         return score(readouts, self.state(draw), sequences, targets, budgets, self.task.vocabulary, self.device)
@@ -134,7 +134,7 @@ def packed(measured: Measured, rows: int, budgets: list[int], draw: int) -> dict
     """``perplexity_packed``: exp of the mean nats over the real targets of the first ``rows`` validation rows."""
     task = measured.task
     batch = task.evaluation_examples(torch.arange(min(rows, task.validation_rows), dtype=torch.int64))
-    whole = torch.cat([batch.tokens[:, :1], batch.targets], dim=1).tolist()
+    whole = torch.cat([batch.tokens[:, :1], batch.targets], dim=1).numpy()
     filled = batch.scored.sum(dim=1).tolist()
     sequences = [row[: count + 1] for row, count in zip(whole, filled, strict=True) if count]
     targets = [count for count in filled if count]
@@ -145,7 +145,7 @@ def packed(measured: Measured, rows: int, budgets: list[int], draw: int) -> dict
 def per_document(measured: Measured, documents: int, budgets: list[int], draw: int) -> dict[int, Metrics]:
     """``perplexity_document`` and ``bits_per_byte`` over the first ``documents`` validation documents, each alone."""
     split, longest = measured.task.corpus.validation, measured.task.max_time + 1
-    sequences = [split.document(number)[:-1][:longest].tolist() for number in range(min(documents, split.documents))]
+    sequences = [split.document(number)[:-1][:longest] for number in range(min(documents, split.documents))]
     sequences = [sequence for sequence in sequences if len(sequence) > 1]
     targets = [len(sequence) - 1 for sequence in sequences]
     scored = measured.score(sequences, targets, budgets, draw)

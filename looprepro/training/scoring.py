@@ -26,6 +26,9 @@ Readouts = Callable[[Tensor, Tensor, Sequence[int]], Iterator[tuple[int, Tensor]
 State = Callable[[Tensor, int], Tensor]
 """``state(rows, time)``: x_0 ``[rows, time, width]`` of sequences number ``rows``."""
 
+Tokens = Sequence[int] | np.ndarray
+"""Token ids of one sequence."""
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -53,7 +56,7 @@ def blocks(lengths: Sequence[int], vocabulary: int) -> Iterator[list[int]]:
 def score(
     readouts: Readouts,
     state: State,
-    sequences: Sequence[Sequence[int]],
+    sequences: Sequence[Tokens],
     targets: Sequence[int],
     budgets: Sequence[int],
     vocabulary: int,

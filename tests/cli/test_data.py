@@ -67,3 +67,38 @@ def test_amounts() -> None:
     for wrong in ("", "B", "5T", "-1M", "0", "nan"):
         with pytest.raises(ConfigError):
             amount(wrong)
+
+
+def test_what_cells_need_is_prepared_or_named_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from looprepro.cli.required_data import prepare_required
+    from looprepro.config.cell import BudgetEvaluation, LanguageEvaluation, LanguageTask
+    from looprepro.data import catalog
+    from looprepro.files.errors import StoreError
+
+    class Reads:
+        def __init__(self, data: str) -> None:
+            self.task = LanguageTask(data=data)
+
+    monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    prepared = []
+    monkeypatch.setattr(
+        catalog.Entry, "prepare", lambda entry, folder, options, say: prepared.append(folder.name) or "there it is"
+    )
+    prepare_required([Reads("offline-mini"), Reads("offline-mini")], [LanguageEvaluation(T=1), BudgetEvaluation(T=1)])
+    assert prepared == ["offline-mini"]
+    for needed, said in (
+        ([Reads("fineweb-edu")], "looprepro data prepare fineweb-edu; without network use task.data=offline-mini"),
+        ([Reads("mine")], "looprepro data prepare --text FILES --name mine"),
+    ):
+        with pytest.raises(StoreError, match=said):
+            prepare_required(needed)
+    asked = LanguageEvaluation(T=1, metrics=("lambada",))
+    with pytest.raises(StoreError, match="looprepro data prepare lambada"):
+        prepare_required([], [asked])
+    with pytest.raises(StoreError, match=r"mine\.jsonl does not exist"):
+        prepare_required([], [asked.model_copy(update={"lambada": "./mine.jsonl"})])
+    prepare_required([], [asked.model_copy(update={"lambada": "hub"})])
+    (tmp_path / "lambada").mkdir()
+    (tmp_path / "lambada" / "manifest.json").write_text("{}")
+    prepare_required([], [asked])
