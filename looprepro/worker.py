@@ -260,14 +260,14 @@ class Worker:
     def _call(self, task: Task, attempt: Attempt) -> Any:
         from pydantic import ValidationError
 
-        from looprepro.config.cell import Cell, Evaluation, Execution
+        from looprepro.config.cell import Cell, Execution, parse_evaluation
         from looprepro.config.identity import cell_id
 
         try:
             cell = Cell.model_validate(task.config)
             execution = Execution.model_validate(task.execution)
             missing = self._missing(task, self.store.reading(task.id))
-            evaluations: list[tuple[str, Evaluation]] = [(name, Evaluation.model_validate(e)) for name, e in missing]
+            evaluations: list[tuple[str, Evaluation]] = [(name, parse_evaluation(e)) for name, e in missing]
         except ValidationError as error:
             raise ConfigError(f"cell {task.id} is not valid: {error}") from error
         if cell_id(cell) != task.id:

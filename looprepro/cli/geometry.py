@@ -107,12 +107,11 @@ def _fresh(method: str, groups: int | None, chart: str | None, width: int) -> tu
 
 def _trained(what: str, runs: Path) -> tuple[str, Injection]:
     """The operator with the weights that evaluations use."""
-    from looprepro.tasks import make_task
-    from looprepro.training.run import trained_model
+    from looprepro.training import checkpoint
+    from looprepro.training.words import trained_model
 
     title, cell, folder = _found(what, runs)
-    task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-    return title, trained_model(cell, task, folder).injection
+    return title, trained_model(cell, checkpoint.load(folder)).injection
 
 
 def _found(what: str, runs: Path) -> tuple[str, Cell, Path]:

@@ -20,7 +20,7 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
     """Train and evaluate one cell here and now, its output on this terminal. Resumes where an earlier attempt stopped."""
     from pydantic import ValidationError
 
-    from looprepro.config.cell import Cell, Evaluation, Execution
+    from looprepro.config.cell import Cell, Execution, parse_evaluation, without_kinds
     from looprepro.config.identity import cell_id, evaluation_id
     from looprepro.files.errors import ConfigError
     from looprepro.files.yaml_files import read_yaml
@@ -33,11 +33,11 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
     content: dict[str, Any] = dict(document.value)
     try:
         execution = Execution.model_validate(content.pop("execution", {}))
-        evaluations = [Evaluation.model_validate(item) for item in content.pop("evaluations", [])]
+        evaluations = [parse_evaluation(item) for item in content.pop("evaluations", [])]
         cell = Cell.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+        key = without_kinds(first["loc"])
         where = f"{cell_file}:{document.line(key)}"
         raise ConfigError(
             f"{where}: {'.'.join(map(str, key))}: {first['msg']}", "looprepro plan SWEEP --cell ID prints a valid cell"

@@ -1,193 +1,117 @@
 """A cell, fully resolved: task, model, training, seed. Frozen; unknown keys are errors; every field says what it is.
 
-Nothing here has a value that depends on the scale: sweeps/*.yaml set them. Defaults are the published host model's
-(Parcae) or the paper's, and docs/assumptions.md lists those that the paper does not state.
+Nothing in config/ has a value that depends on the scale: sweeps/*.yaml set them. Defaults are the published host models' or
+the papers', and docs/assumptions.md lists those that the papers do not state.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-PARCAE_DECAY = 0.4472135954999579
-"""sqrt(1/5): the decay at which Parcae starts every coordinate."""
+from looprepro.config.base import Frozen, kind_or
+from looprepro.config.evaluations import BudgetEvaluation, Evaluation, LanguageEvaluation, ReasonerEvaluation, parse_evaluation
+from looprepro.config.models import PARCAE_DECAY, FixedPointReasoner, Injection, LoopedTransformer, Recurrence
+from looprepro.config.tasks import GroupWordsTask, LanguageTask, StateTrackingTask
+from looprepro.config.training import LanguageTraining, ReasonerTraining, Training
 
+__all__ = [
+    "PARCAE_DECAY",
+    "BudgetEvaluation",
+    "Cell",
+    "Evaluation",
+    "Execution",
+    "Family",
+    "FixedPointReasoner",
+    "Frozen",
+    "GroupWordsTask",
+    "Injection",
+    "LanguageEvaluation",
+    "LanguageTask",
+    "LanguageTraining",
+    "LoopedTransformer",
+    "ReasonerEvaluation",
+    "ReasonerTraining",
+    "Recurrence",
+    "StateTrackingTask",
+    "Training",
+    "narrow",
+    "parse_evaluation",
+    "without_kinds",
+    "word_parts",
+]
 
-class Frozen(BaseModel):
-    """Base of all configuration: immutable, no unknown keys, no silent conversion of NaN."""
+Family = Literal["words", "language", "reasoner"]
+"""Kinds of cells that train and are measured alike: group words, language models, reasoners."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class GroupWordsTask(Frozen):
-    """Read g_1..g_n of a finite group, emit every prefix product g_1...g_t (Rotate the Loop, section 5.1, appendix E)."""
-
-    kind: Literal["group_words"] = "group_words"
-    group: str = Field("A5", pattern=r"^[SAZ][1-9][0-9]*$")
-    """S_n (symmetric), A_n (alternating) or Z_n (cyclic): "A5" has 60 elements, "S5" 120."""
-    length: int = Field(32, ge=2)
-    """n, the longest word of the curriculum and the length of the evaluation words."""
-    alphabet: Literal["all", "generators"] = "all"
-    """Letters are drawn from all group elements, or from a small stated generating set."""
-    start_token: bool = True
-    """A first token whose output is neither trained nor scored."""
-    curriculum: Literal["doubling", "none"] = "doubling"
-    """Lengths 2, 4, 8, ..., n in equal slices of training; or n throughout."""
-
-
-class Injection(Frozen):
-    """How the loop writes e into the state: inject(h, e) = A h + dt B e. Only this differs between compared methods."""
-
-    method: str = "diagonal"
-    """``diagonal`` (eq. 6), ``grouped_diagonal`` (Table 2's control), ``conformal`` (eq. 4, 7) or ``package.module:Class``."""
-    chart: Literal["pairwise", "cayley", "householder"] | None = None
-    """How the orthogonal factor is written (conformal only; default pairwise)."""
-    groups: int | None = Field(None, ge=1)
-    """G, the number of contiguous equal blocks that share one magnitude; divides width/2."""
-    decay: Literal["free", "fixed"] = "free"
-    """Magnitudes are learned, or held at ``decay_value``."""
-    decay_value: float = Field(PARCAE_DECAY, gt=0.0, lt=1.0)
-    """The magnitude at the start (free) or throughout (fixed)."""
-    omega_init: Literal["rope", "uniform", "normal"] | None = None
-    """Initial omega_i of the coupled angle theta_i = omega_i dt (conformal only; default ``rope``: 10000^(-2i/d))."""
-    source: str | None = None
-    """SHA-256 of the source file of a user's own operator, filled in when the sweep is expanded."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Injection:
-        own = ":" in self.method
-        if not own and self.method not in ("diagonal", "grouped_diagonal", "conformal"):
-            raise ValueError(
-                f"unknown method '{self.method}': use diagonal, grouped_diagonal, conformal or package.module:Class"
-            )
-        if self.method == "diagonal" and self.groups is not None:
-            raise ValueError("the diagonal has one rate per coordinate and takes no groups: use grouped_diagonal")
-        if self.method in ("grouped_diagonal", "conformal") and self.groups is None:
-            raise ValueError(f"{self.method} needs groups: a divisor of width/2")
-        if self.method in ("diagonal", "grouped_diagonal") and (self.chart or self.omega_init):
-            raise ValueError(f"{self.method} does not rotate: chart and omega_init belong to conformal")
-        if self.method == "conformal":  # fill the defaults so that equal operators have equal identities
-            object.__setattr__(self, "chart", self.chart or "pairwise")
-            object.__setattr__(self, "omega_init", self.omega_init or "rope")
-        return self
-
-
-class Recurrence(Frozen):
-    """How many recurrent steps a training sequence gets; drawn per sequence."""
-
-    scheme: Literal["poisson-conditioned", "poisson-full", "poisson-truncated-full", "fixed"] = "poisson-conditioned"
-    """The paper's Poisson conditioned on 1..maximum; Parcae's, clamped below at 1 (gradient through all steps, or through
-    the last ``backprop_depth``); or always ``maximum``."""
-    mean: float = Field(24.0, gt=0.0)
-    """The Poisson parameter (not the mean after conditioning)."""
-    maximum: int | None = Field(32, ge=1)
-    """T_max, the top of the support; None where the scheme has no upper cut."""
-    backprop_depth: int | None = Field(None, ge=1)
-    """Gradient flows through the last this many steps; None: through all."""
-    parcae_compat: bool = False
-    """Draw with Parcae's own generator and seeds (its published test vectors) instead of counter-based streams."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Recurrence:
-        if self.scheme in ("poisson-conditioned", "fixed") and self.maximum is None:
-            raise ValueError(f"{self.scheme} needs maximum (T_max)")
-        if self.scheme == "poisson-truncated-full" and self.backprop_depth is None:
-            raise ValueError("poisson-truncated-full needs backprop_depth")
-        if self.parcae_compat and (self.scheme != "poisson-truncated-full" or self.mean != int(self.mean)):
-            raise ValueError("parcae_compat imitates poisson-truncated-full with a whole mean: set the scheme, or leave it out")
-        return self
-
-
-class LoopedTransformer(Frozen):
-    """Prelude, recurrent core, coda in Parcae's layout (arXiv 2604.12946), every number of its public code unless stated."""
-
-    kind: Literal["looped_transformer"] = "looped_transformer"
-    width: int = Field(512, ge=2)
-    """d: width of the residual stream and of the recurrent state; even."""
-    heads: int = Field(8, ge=1)
-    prelude_layers: int = Field(2, ge=0)
-    core_layers: int = Field(2, ge=1)
-    coda_layers: int = Field(2, ge=0)
-    mlp_width: int | None = Field(None, ge=1)
-    """Hidden width of the ReLU^2 MLP; filled in as 4 width."""
-    value_embeddings: bool = False
-    """A vocabulary-sized value table, with its gate, in every second layer counted back from the last."""
-    tied_head: bool = True
-    rope_base: float = Field(50_000.0, gt=1.0)
-    norm_eps: float = Field(1e-5, gt=0.0)
-    qk_norm_eps: float = Field(1.1920928955078125e-07, gt=0.0)
-    """float32's machine epsilon, fixed: the library default depends on its version."""
-    injection: Injection = Injection()
-    recurrence: Recurrence = Recurrence()
-
-    @model_validator(mode="after")
-    def _consistent(self) -> LoopedTransformer:
-        if self.width % 2:
-            raise ValueError(f"width {self.width} is odd: the state is made of planes, so it must be even")
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise ValueError(f"width {self.width} over {self.heads} heads gives no even head width: RoPE needs one")
-        groups = self.injection.groups
-        planes = self.width // 2
-        if groups is not None and planes % groups:
-            divisors = ", ".join(str(g) for g in range(1, planes + 1) if planes % g == 0)
-            raise ValueError(
-                f"groups {groups} does not divide the {planes} planes of width {self.width}: use one of {divisors}"
-            )
-        if self.mlp_width is None:
-            object.__setattr__(self, "mlp_width", 4 * self.width)
-        return self
-
-
-class Training(Frozen):
-    """Optimiser and schedule. Adam without weight decay, as the paper states for group words."""
-
-    optimizer: Literal["adam"] = "adam"
-    lr: float = Field(1e-4, gt=0.0)
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = Field(1e-8, gt=0.0)
-    steps: int = Field(100_000, ge=1)
-    """Optimiser steps in all."""
-    batch: int = Field(256, ge=1)
-    """Sequences per optimiser step."""
-    warmup: int = Field(500, ge=0)
-    """Steps over which the learning rate rises linearly from 0."""
-    schedule: Literal["constant", "cosine", "trapezoid"] = "constant"
-    """After warm-up: flat; a half cosine to ``final_lr_ratio``; or flat, then linear over the last ``cooldown``."""
-    cooldown: float = Field(0.2, ge=0.0, le=1.0)
-    """Fraction of all steps in the trapezoid's linear end."""
-    final_lr_ratio: float = Field(0.0, ge=0.0, le=1.0)
-    clip: float | None = Field(1.0, gt=0.0)
-    """Global gradient norm above which gradients are scaled down; None: never."""
-    average_last: float = Field(0.0, ge=0.0, le=1.0)
-    """Fraction of training at the end whose weights are averaged (uniformly) for evaluation; 0: the last weights."""
-    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    """Arithmetic of the forward pass; parameters and optimiser state are float32 (float64 for float64)."""
-
-    @field_validator("betas")
-    @classmethod
-    def _betas(cls, betas: tuple[float, float]) -> tuple[float, float]:
-        if not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ValueError(f"betas {betas} must lie in [0, 1)")
-        return betas
+_FAMILIES: dict[str, tuple[Family, tuple[str, ...], str]] = {
+    "group_words": ("words", ("looped_transformer",), "steps"),
+    "language": ("language", ("looped_transformer",), "tokens"),
+    "state_tracking": ("reasoner", ("fixed_point",), "windows"),
+}
+"""Task -> its family, the models that can learn it, and the way of training."""
 
 
 class Cell(Frozen):
     """One training run, fully resolved. Its identity is the hash of all of it (config/identity.py)."""
 
-    task: GroupWordsTask
-    model: LoopedTransformer
-    training: Training
+    task: Annotated[
+        Annotated[GroupWordsTask, Tag("group_words")]
+        | Annotated[LanguageTask, Tag("language")]
+        | Annotated[StateTrackingTask, Tag("state_tracking")],
+        Discriminator(kind_or("group_words")),
+    ]
+    model: Annotated[
+        Annotated[LoopedTransformer, Tag("looped_transformer")] | Annotated[FixedPointReasoner, Tag("fixed_point")],
+        Discriminator(kind_or("looped_transformer")),
+    ]
+    training: Annotated[
+        Annotated[Training, Tag("steps")]
+        | Annotated[LanguageTraining, Tag("tokens")]
+        | Annotated[ReasonerTraining, Tag("windows")],
+        Discriminator(kind_or("steps")),
+    ]
     seed: int = Field(ge=0)
 
+    @property
+    def family(self) -> Family:
+        """Which family the cell belongs to; its task decides."""
+        return _FAMILIES[self.task.kind][0]
 
-class Evaluation(Frozen):
-    """One measurement on a cell's trained weights. It has its own identity, so a new T retrains nothing."""
+    @model_validator(mode="after")
+    def _consistent(self) -> Cell:
+        _, models, training = _FAMILIES[self.task.kind]
+        if self.model.kind not in models:
+            raise ValueError(f"model.kind {self.model.kind} cannot learn {self.task.kind}: use {', '.join(models)}")
+        if self.training.kind != training:
+            raise ValueError(f"{self.task.kind} is trained by training.kind {training}, not {self.training.kind}")
+        return self
 
-    T: int = Field(ge=1)
-    """The budget: recurrent steps given to every sequence."""
-    items: int = Field(1024, ge=1)
-    """Evaluation words, from a stream that training never draws."""
+
+_Kind = TypeVar("_Kind")
+
+
+def narrow(value: object, kind: type[_Kind]) -> _Kind:
+    """``value``, known to be a ``kind`` because of the cell's family. Raises ``TypeError`` where it is not."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{type(value).__name__} where the family has {kind.__name__}")
+    return value
+
+
+def word_parts(cell: Cell) -> tuple[GroupWordsTask, LoopedTransformer, Training]:
+    """Task, model and training of a cell of the group-word family."""
+    return narrow(cell.task, GroupWordsTask), narrow(cell.model, LoopedTransformer), narrow(cell.training, Training)
+
+
+_UNIONS = ("task", "model", "training")
+
+
+def without_kinds(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """A key's path without the kind that pydantic names after its section ("task", "group_words", "length")."""
+    if location and location[0] in _UNIONS:
+        return (location[0], *location[2:])
+    return location
 
 
 class Execution(Frozen):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from looprepro.config.cell import Cell, GroupWordsTask, Injection, LoopedTransformer, Recurrence
+from looprepro.config.cell import Cell, GroupWordsTask, Injection, LoopedTransformer, Recurrence, word_parts
 
 FLOAT_BYTES = 4
 VALUE_GATE_INPUTS = 32
@@ -168,29 +168,30 @@ def factor_flops(injection: Injection, width: int) -> float:
 
 def train_flops_per_step(cell: Cell) -> float:
     """One optimiser step, averaged over the curriculum and the sampled depths."""
-    without, with_gradient = mean_steps(cell.model.recurrence)
-    words = vocabulary(cell.task)
+    task, model, training = word_parts(cell)
+    without, with_gradient = mean_steps(model.recurrence)
+    words = vocabulary(task)
 
     def sequence(time: int) -> float:
-        loop = (without + 3.0 * with_gradient) * step_flops(cell.model, time)
-        return loop + 3.0 * outside_flops(cell.model, words, time)
+        loop = (without + 3.0 * with_gradient) * step_flops(model, time)
+        return loop + 3.0 * outside_flops(model, words, time)
 
-    lengths = curriculum_lengths(cell.task)
-    mean = sum(sequence(positions(cell.task, length)) for length in lengths) / len(lengths)
-    return cell.training.batch * mean + 3.0 * factor_flops(cell.model.injection, cell.model.width)
+    lengths = curriculum_lengths(task)
+    mean = sum(sequence(positions(task, length)) for length in lengths) / len(lengths)
+    return training.batch * mean + 3.0 * factor_flops(model.injection, model.width)
 
 
 def train_flops(cell: Cell) -> float:
     """The whole training run."""
-    return cell.training.steps * train_flops_per_step(cell)
+    return word_parts(cell)[2].steps * train_flops_per_step(cell)
 
 
 def evaluation_flops(cell: Cell, budgets: Sequence[int], items: int) -> float:
     """``items`` words of full length read out at every budget in one pass of max(budgets) steps."""
     if not budgets:
         return 0.0
-    model, time, words = cell.model, positions(cell.task), vocabulary(cell.task)
-    width = model.width
+    task, model, _ = word_parts(cell)
+    time, words, width = positions(task), vocabulary(task), model.width
     reading = model.coda_layers * layer_flops(model, time) + time * (2 * width * width + 2 * width * words)
     once = outside_flops(model, words, time) - reading + max(budgets) * step_flops(model, time)
     return items * (once + len(set(budgets)) * reading)
@@ -206,17 +207,18 @@ def activation_bytes(cell: Cell) -> float:
     output, the residual in between (14 d in all), and the MLP's hidden layer before and after squaring (2 hidden widths).
     Rows beyond the mean depth are paid by rows below it, since finished rows leave the loop.
     """
-    model = cell.model
+    task, model, training = word_parts(cell)
     _, with_gradient = mean_steps(model.recurrence)
     layer = 14 * model.width + 2 * _mlp_width(model)
     applied = model.prelude_layers + model.coda_layers + with_gradient * model.core_layers
-    per_position = applied * layer + with_gradient * model.width + 6 * model.width + 3 * vocabulary(cell.task)
-    return FLOAT_BYTES * cell.training.batch * positions(cell.task) * per_position
+    per_position = applied * layer + with_gradient * model.width + 6 * model.width + 3 * vocabulary(task)
+    return FLOAT_BYTES * training.batch * positions(task) * per_position
 
 
 def memory_bytes(cell: Cell) -> float:
     """Parameters, gradients and Adam's two moments (16 bytes a parameter) and the activations."""
-    return 4 * FLOAT_BYTES * parameters(cell.model, vocabulary(cell.task)) + activation_bytes(cell)
+    task, model, _ = word_parts(cell)
+    return 4 * FLOAT_BYTES * parameters(model, vocabulary(task)) + activation_bytes(cell)
 
 
 def _mlp_width(model: LoopedTransformer) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from looprepro.config.cell import Cell, Evaluation
+from looprepro.config.cell import Cell, Evaluation, GroupWordsTask, LoopedTransformer, StateTrackingTask
 from looprepro.files.checksum import sha256_bytes
 from looprepro.files.json_files import canonical_json
 
@@ -17,15 +17,20 @@ def cell_id(cell: Cell) -> str:
 
 def slug(cell: Cell) -> str:
     """What a person needs to recognise a cell in a listing; not unique."""
-    injection = cell.model.injection
-    method = injection.method.rsplit(":", 1)[-1].lower().replace("_", "-")
-    parts = [cell.task.group.lower(), method]
+    task = cell.task.group if isinstance(cell.task, GroupWordsTask | StateTrackingTask) else cell.task.kind
+    parts = [task, *(_operator(cell.model) if isinstance(cell.model, LoopedTransformer) else [cell.model.kind])]
+    parts += [f"d{cell.model.width}", f"s{cell.seed}"]
+    return "-".join(parts).lower().replace("_", "-")
+
+
+def _operator(model: LoopedTransformer) -> list[str]:
+    injection = model.injection
+    parts = [injection.method.rsplit(":", 1)[-1]]
     if injection.chart and injection.chart != "pairwise":
         parts.append(injection.chart)
     if injection.groups is not None:
         parts.append(f"g{injection.groups}")
-    parts += [f"d{cell.model.width}", f"s{cell.seed}"]
-    return "-".join(parts)
+    return parts
 
 
 def evaluation_id(evaluation: Evaluation) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from statistics import fmean
 from typing import Literal
 
-from looprepro.config.cell import Cell, Execution
+from looprepro.config.cell import Execution
+from looprepro.config.costs import train_flops
 from looprepro.config.presence import Presence
 from looprepro.planning.expansion import PlannedCell
 
@@ -30,20 +28,6 @@ class Estimate:
 
     hours: float | None
     basis: Basis
-
-
-def flops_of_training(cell: Cell) -> float | None:
-    """Floating-point operations of all optimiser steps, or None where the formulas do not cover this configuration."""
-    formula = _formula("train_flops_per_step")
-    return None if formula is None else float(formula(cell)) * cell.training.steps
-
-
-@cache
-def _formula(name: str) -> Callable[[Cell], float] | None:
-    """A function of config/formulas.py, imported when a plan first needs it; None where there is none of that name."""
-    if importlib.util.find_spec("looprepro.config.formulas") is None:
-        return None
-    return getattr(importlib.import_module("looprepro.config.formulas"), name, None)
 
 
 def peak(execution: Execution) -> float:
@@ -88,5 +72,5 @@ class Estimator:
 
     def _training_flops(self, planned: PlannedCell) -> float | None:
         if planned.configuration not in self._flops:
-            self._flops[planned.configuration] = flops_of_training(planned.cell)
+            self._flops[planned.configuration] = train_flops(planned.cell)
         return self._flops[planned.configuration]

@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from looprepro.config.cell import Cell, Evaluation, Execution
+from looprepro.config.cell import Cell, Evaluation, Execution, without_kinds
+from looprepro.config.evaluations import EVALUATIONS
 from looprepro.config.identity import digest, evaluation_id, slug
 from looprepro.files.errors import ConfigError, IdentityCollision
 from looprepro.planning import overrides as cli
@@ -142,13 +143,15 @@ def expand(
             chosen.update(point.settings)
         chosen.update(over)
         roles = {name: point.role for name, point in zip(kept, combination, strict=True)}
-        cell = _resolve(chosen, sweep, scale, roles, hashes)
+        tree = _tree(chosen, hashes)
+        measuring = tree.pop("evaluation")
+        cell = _cell(tree, chosen, sweep, scale, roles)
         for key, seen in keyed.items():
-            seen.add(canonical(cli.value_text(_value(cell, key))))
-        if not all(selection.keeps(key, canonical(cli.value_text(_value(cell, key)))) for key in keyed):
+            seen.add(canonical(cli.value_text(_value(cell, measuring, key))))
+        if not all(selection.keeps(key, canonical(cli.value_text(_value(cell, measuring, key)))) for key in keyed):
             continue
-        labels = {name: _label(point, cell, sweep) for name, point in zip(kept, combination, strict=True)}
-        measured = evaluations.of(cell)
+        labels = {name: _label(point, cell, measuring, sweep) for name, point in zip(kept, combination, strict=True)}
+        measured = evaluations.of(cell, measuring, chosen)
         place = Placement(sweep.name, scale, texts, roles, labels, measured)
         document = cell.model_dump(mode="json")
         configuration = digest(document | {"seed": None})
@@ -161,7 +164,7 @@ def expand(
                 id,
                 cell.model_copy(update={"seed": seed}),
                 (place,) if twin is None else (*twin.placements, place),
-                measured,
+                measured if twin is None else _both(twin.evaluations, measured),
                 overlay.execution,
                 configuration,
             )
@@ -188,10 +191,14 @@ def merge(expansions: Iterable[Expansion]) -> list[PlannedCell]:
                 raise IdentityCollision(f"two configurations share the id {cell.id}", "Change one of them a little")
             places = dict.fromkeys(map(_place, twin.placements))
             placements = (*twin.placements, *(place for place in cell.placements if _place(place) not in places))
-            evaluations = {e.id: e for e in (*cell.evaluations, *twin.evaluations)}
-            order = dict.fromkeys(e.id for e in (*twin.evaluations, *cell.evaluations))
-            found[cell.id] = replace(twin, placements=placements, evaluations=tuple(evaluations[id] for id in order))
+            found[cell.id] = replace(twin, placements=placements, evaluations=_both(twin.evaluations, cell.evaluations))
     return list(found.values())
+
+
+def _both(first: Sequence[PlannedEvaluation], second: Sequence[PlannedEvaluation]) -> tuple[PlannedEvaluation, ...]:
+    """The evaluations of two places of one cell, each once, the first's before the second's."""
+    known = {evaluation.id for evaluation in first}
+    return (*first, *(evaluation for evaluation in second if evaluation.id not in known))
 
 
 def _place(place: Placement) -> tuple[Any, ...]:
@@ -230,9 +237,9 @@ def _axis_point(sweep: Sweep, point: Point, path: tuple[str | int, ...]) -> _Axi
     return _AxisPoint(role, point.label or role, settings(sweep.document, (*path, "set"), 2) if point.set else {})
 
 
-def _resolve(chosen: Mapping[str, Setting], sweep: Sweep, scale: str, roles: Mapping[str, str], hashes: dict[str, str]) -> Cell:
-    """Validate one combination. Errors name the file and line, or the override, that set the offending value."""
-    tree: dict[str, Any] = {"task": {}, "model": {}, "training": {}, "seed": 0}
+def _tree(chosen: Mapping[str, Setting], hashes: dict[str, str]) -> dict[str, Any]:
+    """One combination as nested sections, symbols resolved and a user's own operator pinned to its source."""
+    tree: dict[str, Any] = {"task": {}, "model": {}, "training": {}, "evaluation": {}, "seed": 0}
     symbols: dict[str, Any] | None = None
     for key, setting in chosen.items():
         value = setting.value
@@ -259,6 +266,11 @@ def _resolve(chosen: Mapping[str, Setting], sweep: Sweep, scale: str, roles: Map
                 f"{chosen[SOURCE].where}: {SOURCE} does not match the file of {method}, whose SHA-256 is {hashes[method]}",
                 "Leave it out (it is filled in), or restore the file",
             )
+    return tree
+
+
+def _cell(tree: dict[str, Any], chosen: Mapping[str, Setting], sweep: Sweep, scale: str, roles: Mapping[str, str]) -> Cell:
+    """Validate one combination. Errors name the file and line, or the override, that set the offending value."""
     try:
         return Cell.model_validate(tree)
     except ValidationError as error:
@@ -267,7 +279,7 @@ def _resolve(chosen: Mapping[str, Setting], sweep: Sweep, scale: str, roles: Map
 
 def _number(chosen: Mapping[str, Setting], key: str) -> Any:
     """The value that a symbol stands for: what was set, else the model's default; text such as "32" is read as a number."""
-    value = chosen[key].value if key in chosen else leaves()[key].field.default
+    value = chosen[key].value if key in chosen else leaves()[key].default
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -275,8 +287,10 @@ def _cell_error(
     error: ValidationError, chosen: Mapping[str, Setting], sweep: Sweep, scale: str, roles: Mapping[str, str]
 ) -> ConfigError:
     problem = error.errors()[0]
-    location = ".".join(map(str, problem["loc"]))
+    location = ".".join(map(str, without_kinds(problem["loc"])))
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        message = f"{problem['loc'][1]} has no such key" if len(problem["loc"]) > 2 else "there is no such key"
     where = f"{sweep.path}:{sweep.document.line(('base',))}"
     if location in chosen:
         setting = chosen[location]
@@ -292,27 +306,32 @@ def _cell_error(
     return ConfigError(f"{where}: {message} ({place})", "Change the value there")
 
 
-def _value(cell: Cell, key: str) -> Any:
+def _value(cell: Cell, measuring: Mapping[str, Any], key: str) -> Any:
+    """The value of ``key`` in a resolved cell or in what its evaluations set; None where its kind has no such key."""
+    section, _, rest = key.partition(".")
+    if section == "evaluation":
+        field = EVALUATIONS[cell.family].model_fields.get(rest)
+        return measuring.get(rest, None if field is None else field.default)
     value: Any = cell
     for name in key.split("."):
-        value = getattr(value, name)
+        value = getattr(value, name, None)
     return value
 
 
-def _label(point: _AxisPoint, cell: Cell, sweep: Sweep) -> str:
+def _label(point: _AxisPoint, cell: Cell, measuring: Mapping[str, Any], sweep: Sweep) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] not in leaves():
             raise ConfigError(
                 f"{sweep.path}: label '{point.label}' names the unknown key '{match[1]}'",
                 f"Did you mean '{nearest(match[1], leaves())}'?",
             )
-        return cli.value_text(_value(cell, match[1]))
+        return cli.value_text(_value(cell, measuring, match[1]))
 
     return re.sub(r"\{([^{}]+)\}", value, point.label) if "{" in point.label else point.label
 
 
 class _Evaluations:
-    """The measurements of a sweep at a scale; resolved once per T_max."""
+    """The measurements of a sweep at a scale; resolved once per T_max and setting of ``evaluation.*``."""
 
     def __init__(self, sweep: Sweep, scale: str, given: Sequence[cli.Override], selection: cli.Selection) -> None:
         overlay = sweep.scale(scale).evaluations
@@ -325,21 +344,28 @@ class _Evaluations:
         self._selection = selection
         self._known: dict[tuple[Any, ...], tuple[PlannedEvaluation, ...]] = {}
 
-    def of(self, cell: Cell) -> tuple[PlannedEvaluation, ...]:
-        symbols = {symbol: _value(cell, target) for symbol, target in SYMBOLS.items()}
-        key = tuple(symbols.values())
+    def of(self, cell: Cell, measuring: Mapping[str, Any], chosen: Mapping[str, Setting]) -> tuple[PlannedEvaluation, ...]:
+        """What is measured on ``cell``; ``measuring`` holds the ``evaluation.*`` of its combination."""
+        symbols = {symbol: _value(cell, measuring, target) for symbol, target in SYMBOLS.items()}
+        key = (cell.family, *symbols.values(), repr(sorted(measuring.items())))
         if key not in self._known:
-            self._known[key] = self._resolve(symbols)
+            self._known[key] = self._resolve(cell, symbols, measuring, chosen)
         return self._known[key]
 
-    def _resolve(self, symbols: Mapping[str, Any]) -> tuple[PlannedEvaluation, ...]:
+    def _resolve(
+        self, cell: Cell, symbols: Mapping[str, Any], measuring: Mapping[str, Any], chosen: Mapping[str, Setting]
+    ) -> tuple[PlannedEvaluation, ...]:
         found: dict[int, PlannedEvaluation] = {}
         for role, budget in self._budgets.items():
             try:
                 T = resolve(budget, symbols)
-                evaluation = Evaluation(T=T, items=self._items)
+                evaluation = EVALUATIONS[cell.family].model_validate({**measuring, "T": T, "items": self._items})
             except ValidationError as error:
-                problem = error.errors()[0]["msg"]
+                first = error.errors()[0]
+                problem = first["msg"].removeprefix("Value error, ")
+                key = f"evaluation.{'.'.join(map(str, first['loc']))}"
+                if key in chosen:
+                    raise ConfigError(f"{chosen[key].where}: {key}: {problem}", "Change the value there") from error
                 raise ConfigError(
                     f"{self._where}: budget '{role}' with {self._items} items: {problem}",
                     "A budget T is a whole number of at least 1, or a role such as T_max",

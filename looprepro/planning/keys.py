@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from looprepro.config.cell import Cell
+from looprepro.config.evaluations import EVALUATIONS
 from looprepro.files.errors import ConfigError
 from looprepro.files.yaml_files import Document, KeyPath
 
@@ -44,7 +45,13 @@ class Leaf:
     """One key that takes a value."""
 
     key: str
-    field: FieldInfo
+    fields: tuple[FieldInfo, ...]
+    """One, or one per kind of task, model or training that has a field of that name."""
+
+    @property
+    def default(self) -> Any:
+        """The value where none is set, by the first kind that has the key."""
+        return self.fields[0].get_default(call_default_factory=True)
 
     def parse(self, value: Any) -> Any:
         """``value`` as the field's type ("1e-3" -> 0.001). Raises pydantic's ``ValidationError``."""
@@ -59,8 +66,19 @@ class Leaf:
 
 @cache
 def leaves() -> dict[str, Leaf]:
-    """Every key of a cell that takes a value, but ``seed``: seeds belong to the scales and to --seeds."""
-    return {leaf.key: leaf for leaf in _walk(Cell, "") if leaf.key != "seed"}
+    """Every key of a cell that takes a value, and those of its evaluations as ``evaluation.*``.
+
+    Not ``seed``: seeds belong to the scales and to --seeds. Not an evaluation's budget and items: they are the sweep's
+    ``evaluations``.
+    """
+    found: dict[str, list[FieldInfo]] = {}
+    members = [("", Cell), *(("evaluation.", model) for model in EVALUATIONS.values())]
+    for prefix, model in members:
+        for key, field in _walk(model, prefix):
+            if all(str(field.annotation) != str(known.annotation) for known in found.setdefault(key, [])):
+                found[key].append(field)
+    kept = found.keys() - {"seed", "evaluation.T", "evaluation.items", "evaluation.kind"}
+    return {key: Leaf(key, tuple(fields)) for key, fields in found.items() if key in kept}
 
 
 @cache
@@ -71,18 +89,20 @@ def sections() -> frozenset[str]:
 
 @cache
 def _adapter(key: str) -> TypeAdapter[Any]:
-    field = leaves()[key].field
-    annotation: Any = field.annotation
-    return TypeAdapter(Annotated[annotation, *field.metadata] if field.metadata else annotation)
+    types = [
+        Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation for field in leaves()[key].fields
+    ]
+    annotation: Any = Union[*types]
+    return TypeAdapter(annotation)
 
 
-def _walk(model: type[BaseModel], prefix: str) -> Iterator[Leaf]:
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
         inner = list(_models(field.annotation))
         for member in inner:
             yield from _walk(member, f"{prefix}{name}.")
         if not inner:
-            yield Leaf(prefix + name, field)
+            yield prefix + name, field
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from looprepro import randomness
-from looprepro.config.cell import Cell, Evaluation
+from looprepro.config.cell import Cell, Evaluation, word_parts
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.task import Count, Task
 from looprepro.training.operator_geometry import operator_metrics
@@ -38,7 +38,7 @@ def evaluate(
         for evaluation in wanted:
             documents[evaluation] = _document(evaluation, counts[evaluation.T] | {"seen_in_training": seen})
     budgets = sorted({evaluation.T for evaluation in evaluations})
-    geometry = operator_metrics(model.injection.matrix(), cell.model.injection.groups or 1, budgets)
+    geometry = operator_metrics(model.injection.matrix(), word_parts(cell)[1].injection.groups or 1, budgets)
     for evaluation, document in documents.items():
         document["metrics"] |= geometry[evaluation.T]
     return documents
@@ -50,12 +50,13 @@ def _counts(
 ) -> dict[int, dict[str, Count]]:
     """Sums over ``items`` evaluation words for each budget."""
     totals: dict[int, dict[str, Count]] = {budget: {} for budget in budgets}
+    bfloat16 = cell.training.dtype == "bfloat16"
     model.eval()
     for start in range(0, items, BLOCK):
         rows = torch.arange(start, min(start + BLOCK, items), dtype=torch.int64)
         batch = task.evaluation_examples(rows.to(device))
         state = _initial_state(model, cell, rows, batch.tokens.shape[-1], device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=cell.training.dtype == "bfloat16"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
             for budget, logits in model.readouts(batch.tokens, state, budgets):
                 for name, count in task.metrics(logits, batch).items():
                     totals[budget][name] = totals[budget][name] + count if name in totals[budget] else count

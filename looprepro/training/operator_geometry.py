@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from looprepro.config.cell import Cell
+from looprepro.config.cell import LoopedTransformer
 from looprepro.geometry.gram import gram
 from looprepro.geometry.operator import GeometryError
 from looprepro.geometry.powers import powers
@@ -24,7 +24,7 @@ DRAWN_BUDGET = 32
 """T of the drawn Gram matrices where the recurrence has no maximum."""
 
 
-def operator_series(cell: Cell, initial: Injection, trained: Injection) -> dict[str, Any]:
+def operator_series(config: LoopedTransformer, initial: Injection, trained: Injection) -> dict[str, Any]:
     """Series of series.json: ``spectrum@0`` and ``spectrum`` (Figure 3: x real, y imaginary part), ``gram@sphere`` and
     ``gram@group`` (Figure 2: y the (T + 1)^2 cosines row by row, x their number) of one probe on the whole sphere and of
     the same probe inside the first group."""
@@ -32,8 +32,8 @@ def operator_series(cell: Cell, initial: Injection, trained: Injection) -> dict[
     for name, injection in (("spectrum@0", initial), ("spectrum", trained)):
         values = spectrum(injection.matrix())
         series[name] = {"x": values.real.tolist(), "y": values.imag.tolist()}
-    matrix, groups = trained.matrix(), cell.model.injection.groups or 1
-    width, budget = matrix.shape[0], cell.model.recurrence.maximum or DRAWN_BUDGET
+    matrix, groups = trained.matrix(), config.injection.groups or 1
+    width, budget = matrix.shape[0], config.recurrence.maximum or DRAWN_BUDGET
     probes = {"gram@sphere": sphere(width, 1), "gram@group": blockwise(width, groups, 1)[0]}
     for name, probe in probes.items():
         try:

@@ -13,14 +13,9 @@ from looprepro.config.cell import Cell, Evaluation, Execution
 from looprepro.files.atomic import explained
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import canonical_json, write_json
-from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.store.attempt import Attempt
-from looprepro.tasks import make_task
-from looprepro.tasks.task import Task
 from looprepro.training import checkpoint
-from looprepro.training.evaluate import evaluate
-from looprepro.training.operator_geometry import operator_series
-from looprepro.training.trainer import Diverged, StepReport, Trainer, build_model, load_weights, run_steps
+from looprepro.training.families import Diverged, Report, family, run_steps
 
 
 @dataclass(frozen=True)
@@ -47,12 +42,11 @@ def run_cell(
     :class:`looprepro.store.attempt.Superseded` where another attempt took the cell over.
     """
     device = prepare(execution)
-    task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     result = attempt.result()
     weights = _weights(attempt, result)
     if result is None or (result["status"] == "done" and evaluations and weights is None):
         # The second case: asked to train again, since a measurement is missing and the weights are gone.
-        outcome = _train(cell, task, execution, device, attempt, stop)
+        outcome = _train(cell, execution, device, attempt, stop)
         if outcome.status == "stopped":
             return outcome
         result = attempt.result()
@@ -64,8 +58,7 @@ def run_cell(
     if evaluations:
         if weights is None:
             raise StoreError(f"the weights of {attempt.cell_id} are gone", "Train again with --retrain")
-        model = _whole_model(cell, task, weights).to(device)
-        measured = evaluate(model, task, cell, [wanted for _, wanted in evaluations], device)
+        measured = family(cell).evaluate(cell, _whole(weights), [wanted for _, wanted in evaluations], device)
         for evaluation_id, wanted in evaluations:
             attempt.write_evaluation(evaluation_id, measured[wanted])
     return Outcome("done", int(result["step"]))
@@ -96,16 +89,9 @@ def prepare(execution: Execution) -> torch.device:
     return torch.device(name)
 
 
-def trained_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
-    """The cell's model with the weights that evaluations use, from a checkpoint folder; on the CPU."""
-    model = build_model(cell, task)
-    load_weights(model, checkpoint.load(folder).evaluated_weights)
-    return model
-
-
-def _whole_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
+def _whole(folder: Path) -> checkpoint.Checkpoint:
     try:
-        return trained_model(cell, task, folder)
+        return checkpoint.load(folder)
     except StoreError as error:
         raise StoreError(
             f"the trained weights cannot be used: {error.message}",
@@ -113,16 +99,14 @@ def _whole_model(cell: Cell, task: Task, folder: Path) -> LoopedTransformer:
         ) from error
 
 
-def _train(
-    cell: Cell, task: Task, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]
-) -> Outcome:
-    trainer = Trainer(cell, task, execution, device)
+def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
+    trainer = family(cell).trainer(cell, execution, device)
     found = checkpoint.load_newest(attempt.checkpoint_folders())
     if found is not None:
         trainer.restore(found)
         print(f"resumed at step {found.step} from {found.folder}", flush=True)
     resumed = int(found.extra["resumed"]) + 1 if found is not None else 0
-    total = cell.training.steps
+    total = trainer.total
     metrics = attempt.path / "metrics.jsonl"
     kept = found.folder if found is not None and found.step == total else None
     last_saved_at, last_saved_step = trainer.seconds, trainer.step
@@ -135,7 +119,7 @@ def _train(
             attempt.path, trainer.step, trainer.seconds, trainer.tensors(), {"cell": attempt.cell_id, "resumed": resumed}
         )
 
-    def on_step(report: StepReport) -> None:
+    def on_step(report: Report) -> None:
         if report.step % execution.log_every == 0 or report.step in (1, total):
             _append_line(metrics, report.record() | {"seconds": round(trainer.seconds, 3)})
         attempt.beat(report.step, total)
@@ -160,8 +144,7 @@ def _train(
             save()
         return Outcome("stopped", trainer.step, signal)
     folder = kept or save()
-    initial = build_model(cell, task).injection
-    write_json(attempt.path / "series.json", operator_series(cell, initial, trainer.model.injection))
+    write_json(attempt.path / "series.json", family(cell).series(cell, trainer))
     weights = folder.relative_to(attempt.cell_path).as_posix()
     attempt.publish_result(
         common | {"status": "done", "step": total, "reason": "", "weights": weights} | _seconds(trainer.seconds)

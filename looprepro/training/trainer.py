@@ -6,8 +6,6 @@ Knows no file layout beyond the attempt's own folder, and no task or model beyon
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,23 +13,16 @@ import torch
 from torch import Tensor
 
 from looprepro import randomness
-from looprepro.config.cell import Cell, Execution
+from looprepro.config.cell import Cell, Execution, word_parts
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.models.recurrence import depths, parcae_compatible_depths
 from looprepro.tasks.task import Task
 from looprepro.training.checkpoint import Checkpoint
+from looprepro.training.families import Diverged
 from looprepro.training.schedule import learning_rate
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """Type of the parameters for each arithmetic; bfloat16 is autocast over float32 parameters."""
-
-
-class Diverged(Exception):
-    """A loss or gradient is not finite: the run is over, and its number is no number."""
-
-    def __init__(self, step: int, reason: str) -> None:
-        super().__init__(f"{reason} at step {step}")
-        self.step, self.reason = step, reason
 
 
 @dataclass(frozen=True)
@@ -60,9 +51,10 @@ class StepReport:
 
 def build_model(cell: Cell, task: Task) -> LoopedTransformer:
     """The cell's model with the initial weights of its seed, on the CPU."""
-    model = LoopedTransformer(cell.model, task.vocabulary, task.max_time)
+    _, config, training = word_parts(cell)
+    model = LoopedTransformer(config, task.vocabulary, task.max_time)
     model.initialise(cell.seed)
-    return model.to(DTYPES[cell.training.dtype])
+    return model.to(DTYPES[training.dtype])
 
 
 class Trainer:
@@ -70,11 +62,13 @@ class Trainer:
 
     def __init__(self, cell: Cell, task: Task, execution: Execution, device: torch.device) -> None:
         self.cell, self.task, self.device = cell, task, device
+        _, self.config, self.training = word_parts(cell)
         self.model = build_model(cell, task).to(device)
         if execution.compile:
             self.model.compile_core(dynamic=True)  # one graph for every number of active rows
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        training = cell.training
+        training = self.training
+        self.total = training.steps
         self.optimizer = torch.optim.Adam(
             self.parameters.values(), lr=training.lr, betas=training.betas, eps=training.eps, foreach=True
         )
@@ -86,7 +80,7 @@ class Trainer:
 
     def sample_depths(self, step: int) -> Tensor:
         """Recurrence counts of the step's rows, int64 ``[batch]``; shared by all runs whatever their seed."""
-        config, rows = self.cell.model.recurrence, self.cell.training.batch
+        config, rows = self.config.recurrence, self.training.batch
         if config.parcae_compat:
             return parcae_compatible_depths(config, step, rows)
         u = randomness.uniform(randomness.DEPTH_SEED, randomness.DEPTH, step, torch.arange(rows), 1)
@@ -94,15 +88,15 @@ class Trainer:
 
     def initial_state(self, step: int, rows: int, time_steps: int) -> Tensor:
         """x_0 ``[rows, time, width]``: truncated normal of std sqrt(2/(5 width)) (Parcae 1.5), drawn by seed, step, row."""
-        width = self.cell.model.width
+        width = self.config.width
         drawn = randomness.truncated_normal(
             self.cell.seed, randomness.STATE, step, torch.arange(rows), time_steps * width, device=self.device
         )
-        return drawn.reshape(rows, time_steps, width).to(DTYPES[self.cell.training.dtype]) * self._state_std
+        return drawn.reshape(rows, time_steps, width).to(DTYPES[self.training.dtype]) * self._state_std
 
     def train_step(self) -> StepReport:
         """One update. :class:`Diverged` where the loss or the gradient norm is not finite; the weights are then untouched."""
-        training, step = self.cell.training, self.step
+        training, step = self.training, self.step
         rows = torch.arange(training.batch, dtype=torch.int64) + step * training.batch
         batch = self.task.examples(rows.to(self.device), step)
         counts = self.sample_depths(step)
@@ -130,7 +124,7 @@ class Trainer:
     def _update_average(self) -> None:
         """Uniform mean of the weights after each of the last updates."""
         count = self.step - self._average_from
-        if self.cell.training.average_last == 0.0 or count < 1:
+        if self.training.average_last == 0.0 or count < 1:
             return
         with torch.no_grad():
             if count == 1:
@@ -166,22 +160,3 @@ class Trainer:
 def load_weights(model: LoopedTransformer, weights: dict[str, Tensor]) -> None:
     """Strictly: a missing, unexpected or misshapen tensor is an error."""
     model.load_state_dict(weights, strict=True)
-
-
-def run_steps(
-    trainer: Trainer,
-    *,
-    until: int,
-    stop: Callable[[], str | None],
-    on_step: Callable[[StepReport], None],
-) -> str | None:
-    """Train to step ``until`` or to the first signal; the signal's name, or None when finished. :class:`Diverged` passes."""
-    while trainer.step < until:
-        signal = stop()
-        if signal:
-            return signal
-        began = time.monotonic()
-        report = trainer.train_step()
-        trainer.seconds += time.monotonic() - began
-        on_step(report)
-    return None

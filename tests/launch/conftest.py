@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from looprepro.config.cell import Cell, Evaluation, Execution, GroupWordsTask, LoopedTransformer, Training
+from looprepro.config.cell import BudgetEvaluation, Cell, Execution, GroupWordsTask, LoopedTransformer, Training
 from looprepro.config.identity import cell_id, evaluation_id
 from looprepro.launch.base import Work
 from looprepro.store import Store
@@ -36,7 +36,7 @@ def make_work() -> MakeWork:
                 training=Training(steps=steps),
                 seed=seed,
             )
-            evaluations = [Evaluation(T=budget) for budget in budgets]
+            evaluations = [BudgetEvaluation(T=budget) for budget in budgets]
             named = tuple((evaluation_id(e), e.model_dump(mode="json")) for e in evaluations)
             work.append(Work(cell_id(cell), cell.model_dump(mode="json"), named, Execution(**execution), steps))
         return work

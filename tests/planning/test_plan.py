@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,7 +139,7 @@ def hours(value: float, **changes: object) -> Presence:
 
 
 def test_hours_come_from_done_seeds_of_the_same_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_formula", lambda name: lambda cell: 1e9)
+    monkeypatch.setattr(estimate, "train_flops", lambda cell: 1e9 * cell.training.steps)
     cells = [
         c
         for c in expand(load_sweep("table1"), "mini").cells
@@ -160,7 +158,7 @@ def test_a_cell_on_its_way_costs_what_is_left_of_it() -> None:
 
 def test_other_configurations_are_scaled_by_their_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """S5 is said to need twice the operations of A5, so it takes twice its measured hours."""
-    monkeypatch.setattr(estimate, "_formula", lambda name: lambda cell: 2e9 if cell.task.group == "S5" else 1e9)
+    monkeypatch.setattr(estimate, "train_flops", lambda cell: (2e9 if cell.task.group == "S5" else 1e9) * cell.training.steps)
     cells = expand(load_sweep("table1"), "mini", only=["method=diagonal"], seeds="0").cells
     planned = plan(cells, {cells[0].id: hours(0.5)})
     assert planned.bases == {"scaled": 1}
@@ -169,7 +167,7 @@ def test_other_configurations_are_scaled_by_their_arithmetic(monkeypatch: pytest
 
 def test_without_measurements_the_speed_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """3000 steps of 1e12 operations on one core of 60e9 operations per second at the assumed share of it."""
-    monkeypatch.setattr(estimate, "_formula", lambda name: lambda cell: 1e12)
+    monkeypatch.setattr(estimate, "train_flops", lambda cell: 3000e12)
     cells = expand(load_sweep("table1"), "mini", only=["method=diagonal", "group=A5"], seeds="0").cells
     planned = plan(cells, {})
     assert planned.bases == {"assumed": 1}
@@ -177,12 +175,11 @@ def test_without_measurements_the_speed_is_assumed(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_estimate_that_rests_on_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_formula", lambda name: None)
+    monkeypatch.setattr(estimate, "train_flops", lambda cell: None)
     assert plan([CELL], {}).device_hours is None
     assert plan([CELL], {}).bases == {"unknown": 1}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("looprepro.config.formulas") is None, reason="no formulas yet")
 @pytest.mark.parametrize("scale", ["smoke", "mini", "paper"])
 def test_the_formulas_of_the_project_cover_table_1(scale: str) -> None:
     planned = plan(expand(load_sweep("table1"), scale).cells, {})

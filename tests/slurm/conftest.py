@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from looprepro.config.cell import Cell, Evaluation, Execution, GroupWordsTask, LoopedTransformer, Training
+from looprepro.config.cell import BudgetEvaluation, Cell, Execution, GroupWordsTask, LoopedTransformer, Training
 from looprepro.config.identity import cell_id, evaluation_id
 from looprepro.config.presence import Presence
 from looprepro.launch.base import Progress, Work
@@ -149,7 +149,7 @@ class Sweep:
     def _work(seed: int, steps: int) -> Work:
         model = LoopedTransformer(width=32, heads=4)
         cell = Cell(task=GroupWordsTask(), model=model, training=Training(steps=steps), seed=seed)
-        evaluation = Evaluation(T=8)
+        evaluation = BudgetEvaluation(T=8)
         named = ((evaluation_id(evaluation), evaluation.model_dump(mode="json")),)
         return Work(cell_id(cell), cell.model_dump(mode="json"), named, Execution(), steps)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from looprepro.config.cell import Cell, Evaluation
+from looprepro.config.cell import BudgetEvaluation, Cell
 from looprepro.tasks import make_task
 from looprepro.training import evaluate as module
 from looprepro.training.evaluate import evaluate
@@ -21,7 +21,7 @@ def test_a_number_does_not_depend_on_the_other_budgets(make_cell: MakeCell) -> N
     cell = make_cell()
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     model = build_model(cell, task)
-    budgets = [Evaluation(T=budget, items=20) for budget in (1, 2, 5)]
+    budgets = [BudgetEvaluation(T=budget, items=20) for budget in (1, 2, 5)]
     together = evaluate(model, task, cell, budgets, CPU)
     for evaluation in budgets:
         assert evaluate(model, task, cell, [evaluation], CPU) == {evaluation: together[evaluation]}
@@ -33,7 +33,7 @@ def test_other_item_counts_measured_beside_it_change_nothing(make_cell: MakeCell
     cell = make_cell()
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     model = build_model(cell, task)
-    few, many = Evaluation(T=2, items=8), Evaluation(T=2, items=24)
+    few, many = BudgetEvaluation(T=2, items=8), BudgetEvaluation(T=2, items=24)
     together = evaluate(model, task, cell, [few, many], CPU)
     assert together[few] == evaluate(model, task, cell, [few], CPU)[few]
     assert together[few]["metrics"]["loss"]["items"] == 8
@@ -44,7 +44,7 @@ def test_counts_add_up_over_blocks(make_cell: MakeCell, monkeypatch: pytest.Monk
     cell = make_cell()
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     model = build_model(cell, task)
-    evaluation = Evaluation(T=2, items=21)
+    evaluation = BudgetEvaluation(T=2, items=21)
     whole = evaluate(model, task, cell, [evaluation], CPU)[evaluation]
     monkeypatch.setattr(module, "BLOCK", 8)  # 8 + 8 + 5
     blocks = evaluate(model, task, cell, [evaluation], CPU)[evaluation]
@@ -63,6 +63,6 @@ def test_measuring_leaves_weights_and_global_random_state_alone(make_cell: MakeC
     model = build_model(cell, task)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = torch.get_rng_state()
-    evaluate(model, task, cell, [Evaluation(T=3, items=8)], CPU)
+    evaluate(model, task, cell, [BudgetEvaluation(T=3, items=8)], CPU)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

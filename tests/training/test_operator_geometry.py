@@ -42,7 +42,7 @@ def test_the_drawn_gram_matrix_is_toeplitz_for_one_group_and_inside_a_group() ->
     with torch.no_grad():
         injection.omega.uniform_(0.1, 1.0, generator=torch.Generator().manual_seed(1))
         injection.rates.dt_bias.copy_(torch.tensor([0.0, 1.0]))
-    series = operator_series(planned.cell, injection, injection)
+    series = operator_series(planned.cell.model, injection, injection)
     grams = {name: torch.tensor(series[name]["y"]).view(5, 5) for name in ("gram@sphere", "gram@group")}
     assert series["gram@group"]["x"] == [float(i) for i in range(25)]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from looprepro.config.cell import Cell, Evaluation, Execution
+from looprepro.config.cell import BudgetEvaluation, Cell, Evaluation, Execution
 from looprepro.files.errors import StoreError
 from looprepro.store import Attempt, Store
 from looprepro.store.attempt import Superseded
@@ -39,7 +39,7 @@ def after_steps(count: int) -> Callable[[], str | None]:
 
 
 def evaluations(*budgets: int, items: int = 16) -> list[tuple[str, Evaluation]]:
-    return [(f"T{budget}", Evaluation(T=budget, items=items)) for budget in budgets]
+    return [(f"T{budget}", BudgetEvaluation(T=budget, items=items)) for budget in budgets]
 
 
 def losses(*attempts: Attempt) -> dict[int, tuple[float, float]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from looprepro.config.cell import Cell, Evaluation, Execution, Injection, Training
+from looprepro.config.cell import BudgetEvaluation, Cell, Execution, Injection, Training
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.store import Attempt
 from looprepro.tasks import make_task
@@ -79,7 +79,7 @@ def test_a_loss_that_is_not_finite_ends_the_cell_without_a_number(
         return plain(self, step)
 
     monkeypatch.setattr(Trainer, "sample_depths", poisoned)
-    outcome = run_cell(cell, [("T2", Evaluation(T=2, items=8))], execution, attempt, lambda: None)
+    outcome = run_cell(cell, [("T2", BudgetEvaluation(T=2, items=8))], execution, attempt, lambda: None)
     assert (outcome.status, outcome.step, outcome.reason) == ("diverged", 7, text)
     result = attempt.result()
     assert result is not None
@@ -94,12 +94,12 @@ def test_a_rate_far_too_large_is_reported_as_diverged_and_stays_so(
 ) -> None:
     cell = make_cell(lr=1e30, clip=None, warmup=0)
     first = begin(cell)
-    outcome = run_cell(cell, [("T2", Evaluation(T=2, items=8))], execution, first, lambda: None)
+    outcome = run_cell(cell, [("T2", BudgetEvaluation(T=2, items=8))], execution, first, lambda: None)
     assert outcome.status == "diverged"
     assert outcome.reason.startswith(("loss is ", "gradient norm is "))
     first.end("diverged")
     again = begin(cell)
-    assert run_cell(cell, [("T2", Evaluation(T=2, items=8))], execution, again, lambda: None) == outcome
+    assert run_cell(cell, [("T2", BudgetEvaluation(T=2, items=8))], execution, again, lambda: None) == outcome
     assert not (again.path / "metrics.jsonl").exists()  # not one step more
 
 

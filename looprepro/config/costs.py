@@ -1,0 +1,23 @@
+"""What a cell of any family costs, by the formulas of its family; None where they do not cover it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from looprepro.config import formulas
+from looprepro.config.cell import Cell, Family
+
+_TRAIN_FLOPS: Mapping[Family, Callable[[Cell], float]] = {"words": formulas.train_flops}
+_MEMORY_BYTES: Mapping[Family, Callable[[Cell], float]] = {"words": formulas.memory_bytes}
+
+
+def train_flops(cell: Cell) -> float | None:
+    """Floating-point operations of the whole training run."""
+    formula = _TRAIN_FLOPS.get(cell.family)
+    return None if formula is None else formula(cell)
+
+
+def memory_bytes(cell: Cell) -> float | None:
+    """Bytes on the device while training: parameters, gradients, optimiser state and activations."""
+    formula = _MEMORY_BYTES.get(cell.family)
+    return None if formula is None else formula(cell)

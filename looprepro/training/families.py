@@ -1,0 +1,99 @@
+"""What run_cell needs of a family of cells: a trainer, measurements on its weights, and what training leaves to draw."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from looprepro.config.cell import Cell, Evaluation, Execution
+from looprepro.config.cell import Family as FamilyName
+from looprepro.training.checkpoint import Checkpoint
+
+
+class Diverged(Exception):
+    """A loss or gradient is not finite: the run is over, and its number is no number."""
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(f"{reason} at step {step}")
+        self.step, self.reason = step, reason
+
+
+class Report(Protocol):
+    """What one optimiser step measured."""
+
+    @property
+    def step(self) -> int:
+        """Updates done, this one included."""
+
+    def record(self) -> dict[str, Any]:
+        """As a line of metrics.jsonl: finite numbers only."""
+
+
+class Trainer(Protocol):
+    """One run: its weights, optimiser and step counter. A step depends on them and the cell alone."""
+
+    step: int
+    """Updates done."""
+    seconds: float
+    """Spent training, over all attempts."""
+    total: int
+    """Updates in all."""
+
+    def train_step(self) -> Report:
+        """One update. :class:`Diverged` where a number is not finite."""
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Everything a checkpoint needs, by file stem."""
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from ``checkpoint`` as if it had never stopped."""
+
+
+Documents = dict[Evaluation, dict[str, Any]]
+"""Evaluation -> what the store keeps of it: {"evaluation", "metrics", "series"}."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the cells of one family train and are measured."""
+
+    trainer: Callable[[Cell, Execution, torch.device], Any]
+    """A :class:`Trainer` at step 0."""
+    evaluate: Callable[[Cell, Checkpoint, Sequence[Evaluation], torch.device], Documents]
+    """Measure the trained weights."""
+    series: Callable[[Cell, Any], dict[str, Any]]
+    """What the finished trainer leaves to draw: name -> {"x", "y"}."""
+
+
+_MODULES: Mapping[FamilyName, str] = {"words": "looprepro.training.words"}
+
+
+def family(cell: Cell) -> Family:
+    """The family of ``cell``; its module is imported when first needed."""
+    found: Family = importlib.import_module(_MODULES[cell.family]).FAMILY
+    return found
+
+
+def run_steps(
+    trainer: Trainer,
+    *,
+    until: int,
+    stop: Callable[[], str | None],
+    on_step: Callable[[Report], None],
+) -> str | None:
+    """Train to step ``until`` or to the first signal; the signal's name, or None when finished. :class:`Diverged` passes."""
+    while trainer.step < until:
+        signal = stop()
+        if signal:
+            return signal
+        began = time.monotonic()
+        report = trainer.train_step()
+        trainer.seconds += time.monotonic() - began
+        on_step(report)
+    return None

@@ -1,0 +1,46 @@
+"""The group-word family: Trainer and evaluate with the task that the cell names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from looprepro.config.cell import Cell, Evaluation, Execution, word_parts
+from looprepro.models.looped_transformer import LoopedTransformer
+from looprepro.tasks import GroupWords, make_task
+from looprepro.training.checkpoint import Checkpoint
+from looprepro.training.evaluate import evaluate
+from looprepro.training.families import Documents, Family
+from looprepro.training.operator_geometry import operator_series
+from looprepro.training.trainer import Trainer, build_model, load_weights
+
+
+def task_of(cell: Cell) -> GroupWords:
+    """The cell's task."""
+    config, _, training = word_parts(cell)
+    return make_task(config, cell.seed, training.steps, training.batch)
+
+
+def trained_model(cell: Cell, trained: Checkpoint) -> LoopedTransformer:
+    """The cell's model with the weights that evaluations use, on the CPU."""
+    model = build_model(cell, task_of(cell))
+    load_weights(model, trained.evaluated_weights)
+    return model
+
+
+def _trainer(cell: Cell, execution: Execution, device: torch.device) -> Trainer:
+    return Trainer(cell, task_of(cell), execution, device)
+
+
+def _evaluate(cell: Cell, trained: Checkpoint, evaluations: Sequence[Evaluation], device: torch.device) -> Documents:
+    return evaluate(trained_model(cell, trained).to(device), task_of(cell), cell, evaluations, device)
+
+
+def _series(cell: Cell, trainer: Trainer) -> dict[str, Any]:
+    initial = build_model(cell, trainer.task).injection
+    return operator_series(trainer.config, initial, trainer.model.injection)
+
+
+FAMILY = Family(_trainer, _evaluate, _series)
