@@ -13,11 +13,13 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from looprepro.config.base import Frozen, kind_or
 from looprepro.config.evaluations import BudgetEvaluation, Evaluation, LanguageEvaluation, ReasonerEvaluation, parse_evaluation
 from looprepro.config.models import PARCAE_DECAY, FixedPointReasoner, Injection, LoopedTransformer, Recurrence
-from looprepro.config.tasks import GroupWordsTask, LanguageTask, StateTrackingTask
+from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, SudokuTask
+from looprepro.config.tasks import GroupWordsTask, LanguageTask
 from looprepro.config.training import LanguageTraining, ReasonerTraining, Training
 
 __all__ = [
     "PARCAE_DECAY",
+    "ArcTask",
     "BudgetEvaluation",
     "Cell",
     "Evaluation",
@@ -31,10 +33,12 @@ __all__ = [
     "LanguageTask",
     "LanguageTraining",
     "LoopedTransformer",
+    "MazeTask",
     "ReasonerEvaluation",
     "ReasonerTraining",
     "Recurrence",
     "StateTrackingTask",
+    "SudokuTask",
     "Training",
     "narrow",
     "parse_evaluation",
@@ -49,6 +53,9 @@ _FAMILIES: dict[str, tuple[Family, tuple[str, ...], str]] = {
     "group_words": ("words", ("looped_transformer",), "steps"),
     "language": ("language", ("looped_transformer",), "tokens"),
     "state_tracking": ("reasoner", ("fixed_point",), "windows"),
+    "sudoku": ("reasoner", ("fixed_point",), "windows"),
+    "maze": ("reasoner", ("fixed_point",), "windows"),
+    "arc": ("reasoner", ("fixed_point",), "windows"),
 }
 """Task -> its family, the models that can learn it, and the way of training."""
 
@@ -59,7 +66,10 @@ class Cell(Frozen):
     task: Annotated[
         Annotated[GroupWordsTask, Tag("group_words")]
         | Annotated[LanguageTask, Tag("language")]
-        | Annotated[StateTrackingTask, Tag("state_tracking")],
+        | Annotated[StateTrackingTask, Tag("state_tracking")]
+        | Annotated[SudokuTask, Tag("sudoku")]
+        | Annotated[MazeTask, Tag("maze")]
+        | Annotated[ArcTask, Tag("arc")],
         Discriminator(kind_or("group_words")),
     ]
     model: Annotated[

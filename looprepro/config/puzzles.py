@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from looprepro.config.cell import Frozen
+from looprepro.config.base import Frozen
 
 ARC_TASKS = {"arc1": (400, 400), "arc2": (1000, 120)}
 """Training and evaluation tasks of each version."""

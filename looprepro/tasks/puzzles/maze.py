@@ -89,9 +89,9 @@ class Maze(Graded):
 
     def _batch(self, inputs: Ints, labels: Ints, rows: Tensor) -> PuzzleBatch:
         steps = (labels == PATH).sum(axis=(1, 2)) + 1
-        flat = [torch.from_numpy(np.ascontiguousarray(grids).reshape(len(rows), -1)) for grids in (inputs, labels)]
+        puzzles, answers = (torch.from_numpy(np.ascontiguousarray(grids).reshape(len(rows), -1)) for grids in (inputs, labels))
         blank = torch.zeros(len(rows), dtype=torch.int64)
-        return PuzzleBatch(*flat, blank, torch.from_numpy(steps.astype(np.float64)), rows.cpu()).to(rows.device)
+        return PuzzleBatch(puzzles, answers, blank, torch.from_numpy(steps.astype(np.float64)), rows.cpu()).to(rows.device)
 
 
 @lru_cache(maxsize=65536)

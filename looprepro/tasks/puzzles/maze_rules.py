@@ -23,7 +23,7 @@ def random_walls(side: int, share: float, keys: Ints) -> Ints:
 
 
 def spanning_tree(side: int, keys: Ints) -> Ints:
-    """Int64 ``[side, side]``: corridors on odd rows and columns, joined by a depth-first spanning tree, so every path is unique.
+    """Int64 ``[side, side]``: corridors on odd rows and columns, joined by a depth-first tree: every path is unique.
 
     ``keys``: 32-bit words; the order in which the four directions are tried at a cell comes from the cell's word.
     """

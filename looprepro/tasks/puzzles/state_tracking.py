@@ -71,7 +71,7 @@ class StateTracking(Graded):
         return self.alphabet.to(rows.device)[letters]
 
     def _encode(self, words: Tensor, lengths: Tensor, rows: Tensor, time: int) -> PuzzleBatch:
-        """Element ids ``[rows, letters]`` to tokens and targets ``[rows, time]``; what lies beyond a row's length is padding."""
+        """Element ids ``[rows, letters]`` to tokens and targets ``[rows, time]``, padded beyond a row's length."""
         missing = time - words.shape[-1]
         inside = torch.arange(time, device=words.device) < lengths[:, None]
         inputs = torch.nn.functional.pad(words + 1, (0, missing))

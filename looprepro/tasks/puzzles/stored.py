@@ -49,7 +49,9 @@ def prepared(name: str, part: str) -> StoredPuzzles:
     """One part of the prepared data set ``name``. :class:`ConfigError` where it has not been prepared."""
     folder = data_folder(name)
     if not folder.is_dir():
-        raise ConfigError(f"the data set {name} has not been prepared ({folder} does not exist)", f"Run: looprepro data prepare {name}")
+        raise ConfigError(
+            f"the data set {name} has not been prepared ({folder} does not exist)", f"Run: looprepro data prepare {name}"
+        )
     return read_part(folder / part)
 
 

@@ -41,9 +41,7 @@ class Geometry:
 def geometry(side: int) -> Geometry:
     """The geometry of side 4, 6 or 9."""
     height, width = BOXES[side]
-    units = [
-        (row, column, row // height * height + column // width) for row in range(side) for column in range(side)
-    ]
+    units = [(row, column, row // height * height + column // width) for row in range(side) for column in range(side)]
     return Geometry(side, tuple(units))
 
 
