@@ -12,10 +12,11 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from looprepro.config.base import Frozen, kind_or
 from looprepro.config.evaluations import BudgetEvaluation, Evaluation, LanguageEvaluation, ReasonerEvaluation, parse_evaluation
-from looprepro.config.models import PARCAE_DECAY, FixedPointReasoner, Injection, LoopedTransformer, Recurrence
+from looprepro.config.models import PARCAE_DECAY, Injection, LoopedTransformer, Recurrence
 from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, SudokuTask
+from looprepro.config.reasoners import FixedPointReasoner, ReasonerTraining, RecursiveModel
 from looprepro.config.tasks import GroupWordsTask, LanguageTask
-from looprepro.config.training import LanguageTraining, ReasonerTraining, Training
+from looprepro.config.training import LanguageTraining, Training
 
 __all__ = [
     "PARCAE_DECAY",
@@ -37,6 +38,7 @@ __all__ = [
     "ReasonerEvaluation",
     "ReasonerTraining",
     "Recurrence",
+    "RecursiveModel",
     "StateTrackingTask",
     "SudokuTask",
     "Training",
@@ -52,10 +54,10 @@ Family = Literal["words", "language", "reasoner"]
 _FAMILIES: dict[str, tuple[Family, tuple[str, ...], str]] = {
     "group_words": ("words", ("looped_transformer",), "steps"),
     "language": ("language", ("looped_transformer",), "tokens"),
-    "state_tracking": ("reasoner", ("fixed_point",), "windows"),
-    "sudoku": ("reasoner", ("fixed_point",), "windows"),
-    "maze": ("reasoner", ("fixed_point",), "windows"),
-    "arc": ("reasoner", ("fixed_point",), "windows"),
+    "state_tracking": ("reasoner", ("fixed_point", "recursive"), "windows"),
+    "sudoku": ("reasoner", ("fixed_point", "recursive"), "windows"),
+    "maze": ("reasoner", ("fixed_point", "recursive"), "windows"),
+    "arc": ("reasoner", ("fixed_point", "recursive"), "windows"),
 }
 """Task -> its family, the models that can learn it, and the way of training."""
 
@@ -73,7 +75,9 @@ class Cell(Frozen):
         Discriminator(kind_or("group_words")),
     ]
     model: Annotated[
-        Annotated[LoopedTransformer, Tag("looped_transformer")] | Annotated[FixedPointReasoner, Tag("fixed_point")],
+        Annotated[LoopedTransformer, Tag("looped_transformer")]
+        | Annotated[FixedPointReasoner, Tag("fixed_point")]
+        | Annotated[RecursiveModel, Tag("recursive")],
         Discriminator(kind_or("looped_transformer")),
     ]
     training: Annotated[
