@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, SudokuTask
+from looprepro.tasks.puzzles.arc import Arc
 from looprepro.tasks.puzzles.maze import Maze
 from looprepro.tasks.puzzles.state_tracking import StateTracking
 from looprepro.tasks.puzzles.sudoku import Sudoku
@@ -20,4 +21,5 @@ def make_puzzle_task(config: StateTrackingTask | SudokuTask | MazeTask | ArcTask
             return Sudoku(config, seed)
         case MazeTask():
             return Maze(config, seed)
-    raise NotImplementedError
+        case ArcTask():
+            return Arc(config, seed)

@@ -22,15 +22,14 @@ from looprepro.tasks.puzzles.maze_rules import (
     GOAL,
     PATH,
     START,
-    Ints,
     canonical_form,
     distances,
     pose,
     random_walls,
     spanning_tree,
     the_path,
-    turned,
 )
+from looprepro.tasks.puzzles.square import Ints, turned
 from looprepro.tasks.puzzles.stored import StoredPuzzles, prepared
 from looprepro.tasks.puzzles.task import Graded, PuzzleBatch
 

@@ -1,4 +1,4 @@
-"""Mazes: making them, shortest paths and how many there are, the eight symmetries of the square, a canonical form.
+"""Mazes: making them, shortest paths and how many there are, a canonical form.
 
 Tokens: 0 pad, 1 wall, 2 corridor, 3 start, 4 goal, 5 path (Maze-Hard's alphabet ``# SGo``).
 """
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from looprepro.tasks.puzzles.square import Ints, turned
+
 WALL, OPEN, START, GOAL, PATH = 1, 2, 3, 4, 5
 ALPHABET = "# SGo"
 """Character number i is token i + 1."""
@@ -97,18 +98,6 @@ def pose(maze: Ints, path: Sequence[int]) -> tuple[Ints, Ints]:
     answer = puzzle.copy()
     answer.flat[list(path[1:-1])] = PATH
     return puzzle, answer
-
-
-def turned(grid: NDArray[Any], number: int) -> NDArray[Any]:
-    """Symmetry ``number`` 0..7 of a grid ``[..., height, width]``: 0-3 quarter turns, 4-7 the same after a mirror image."""
-    mirrored = grid[..., ::-1] if number >= 4 else grid
-    return np.rot90(mirrored, number % 4, axes=(-2, -1))
-
-
-def turned_back(grid: NDArray[Any], number: int) -> NDArray[Any]:
-    """The inverse of :func:`turned`."""
-    back = np.rot90(grid, -(number % 4), axes=(-2, -1))
-    return back[..., ::-1] if number >= 4 else back
 
 
 def canonical_form(puzzle: Ints) -> bytes:

@@ -9,7 +9,8 @@ import torch
 from looprepro.config.puzzles import MazeTask
 from looprepro.files.errors import ConfigError
 from looprepro.tasks.puzzles import make_puzzle_task
-from looprepro.tasks.puzzles.maze_rules import GOAL, PATH, START, WALL, canonical_form, turned, turned_back
+from looprepro.tasks.puzzles.maze_rules import GOAL, PATH, START, WALL, canonical_form
+from looprepro.tasks.puzzles.square import turned, turned_back
 
 WALLS = MazeTask(side=9, path=(4, 20), train_items=60)
 TREE = MazeTask(side=11, style="perfect", path=(10, 60), train_items=60)
