@@ -105,12 +105,17 @@ def _heads(plan: TablePlan, axes: Sequence[str]) -> list[tuple[tuple[str, ...], 
     """Roles and labels along ``axes``, nested in the order in which the sweep lists each axis."""
     order: list[dict[str, int]] = [{} for _ in axes]
     heads: dict[tuple[str, ...], tuple[str, ...]] = {}
+    budgets: dict[str, set[int]] = {}
+    for cell in plan.wanted:
+        for evaluation in cell.evaluations:
+            budgets.setdefault(evaluation.role, set()).add(evaluation.T)
     for cell in plan.wanted:
         for evaluation in cell.evaluations:
             roles = _roles(cell, evaluation, axes)
             for position, role in enumerate(roles):
                 order[position].setdefault(role, len(order[position]))
-            heads.setdefault(roles, tuple(_label(cell, evaluation, axis) for axis in axes))
+            one = len(budgets[evaluation.role]) == 1
+            heads.setdefault(roles, tuple(_label(cell, evaluation, axis, one) for axis in axes))
     return sorted(heads.items(), key=lambda head: [order[i][role] for i, role in enumerate(head[0])])
 
 
@@ -118,8 +123,11 @@ def _roles(cell: WantedCell, evaluation: WantedEvaluation, axes: Sequence[str]) 
     return tuple(evaluation.role if axis == "T" else cell.roles[axis] for axis in axes)
 
 
-def _label(cell: WantedCell, evaluation: WantedEvaluation, axis: str) -> str:
-    return f"T = {evaluation.T}" if axis == "T" else cell.labels.get(axis, cell.roles[axis])
+def _label(cell: WantedCell, evaluation: WantedEvaluation, axis: str, one: bool) -> str:
+    """``one``: the role of the budget is the same T everywhere; where it is not, only its role says what it is."""
+    if axis == "T":
+        return f"T = {evaluation.T}" if one else evaluation.role
+    return cell.labels.get(axis, cell.roles[axis])
 
 
 def _groups(plan: TablePlan) -> dict[Places, list[tuple[WantedCell, WantedEvaluation]]]:

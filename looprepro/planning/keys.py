@@ -40,6 +40,12 @@ SYNONYMS: Mapping[str, str] = {
 """What other code bases call our keys: only used to find the nearest valid key of a misspelt one."""
 
 
+CAP = "evaluation.cap"
+"""What the symbol ``cap`` stands for in a sweep's budgets: iterations of one model, supervision steps of another. It is no
+field of an evaluation, which holds the resulting T alone."""
+_CAP_FIELD = FieldInfo(annotation=int, default=None)
+
+
 @dataclass(frozen=True)
 class Leaf:
     """One key that takes a value."""
@@ -78,7 +84,7 @@ def leaves() -> dict[str, Leaf]:
             if all(str(field.annotation) != str(known.annotation) for known in found.setdefault(key, [])):
                 found[key].append(field)
     kept = found.keys() - {"seed", "evaluation.T", "evaluation.items", "evaluation.kind"}
-    return {key: Leaf(key, tuple(fields)) for key, fields in found.items() if key in kept}
+    return {key: Leaf(key, tuple(fields)) for key, fields in found.items() if key in kept} | {CAP: Leaf(CAP, (_CAP_FIELD,))}
 
 
 @cache

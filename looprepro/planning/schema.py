@@ -27,6 +27,17 @@ class Point(Frozen):
     """Configuration keys and values; a value may be symbolic ("d/2")."""
 
 
+class Combination(Frozen):
+    """What holds where several axes meet: settings that no single axis can make, or that the place stays empty."""
+
+    of: dict[str, str] = Field(min_length=1)
+    """Axis -> role."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Configuration keys and values; they replace what the axes set."""
+    absent: bool = False
+    """No cell stands there."""
+
+
 class Evaluations(Frozen):
     """What is measured on every cell's weights."""
 
@@ -64,6 +75,8 @@ class Scale(Frozen):
     set: dict[str, Any] = Field(default_factory=dict)
     axes: dict[str, tuple[Point | str, ...]] = Field(default_factory=dict)
     """Axes replaced as a whole; a bare role takes over the sweep's own point."""
+    combinations: tuple[Combination, ...] = ()
+    """Further combinations, after the sweep's."""
     evaluations: EvaluationsOverlay = EvaluationsOverlay()
     execution: Execution = Execution()
 
@@ -89,6 +102,7 @@ class SweepFile(Frozen):
     base: dict[str, Any]
     """The configuration of every cell; scales, then axes, then overrides replace its values."""
     axes: dict[str, tuple[Point, ...]] = Field(min_length=1)
+    combinations: tuple[Combination, ...] = ()
     evaluations: Evaluations
     layout: Layout
     scales: dict[ScaleName, Scale] = Field(min_length=1)
@@ -196,6 +210,8 @@ def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
             return Evaluations
         case ("layout",):
             return Layout
+        case ("combinations", _) | ("scales", _, "combinations", _):
+            return Combination
         case ("axes", _, _) | ("scales", _, "axes", _, _, *_):
             return Point
     return SweepFile
