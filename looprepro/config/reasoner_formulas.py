@@ -6,7 +6,7 @@ is a mask; a step with gradient costs three times its forward pass.
 
 from __future__ import annotations
 
-from looprepro.config.reasoners import FixedPointReasoner, LoopFields, RecursiveModel, gated_width, mixing_width
+from looprepro.config.reasoners import FixedPointReasoner, RecursiveModel, gated_width, mixing_width
 
 Model = FixedPointReasoner | RecursiveModel
 
