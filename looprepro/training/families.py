@@ -71,7 +71,7 @@ class Family:
     """What the finished trainer leaves to draw: name -> {"x", "y"}."""
 
 
-_MODULES: Mapping[FamilyName, str] = {"words": "looprepro.training.words"}
+_MODULES: Mapping[FamilyName, str] = {"words": "looprepro.training.words", "reasoner": "looprepro.training.reasoners"}
 
 
 def family(cell: Cell) -> Family:

@@ -66,6 +66,10 @@ class Reasoner(nn.Module):
         """(logits ``[rows, time, vocabulary]``, halting logits ``[rows, 2]``)."""
         return self.frame.decode(z)
 
+    def effective_layers(self, count: Tensor) -> Tensor:
+        """Transformer layers that ``count [rows]`` iterations have applied, float64 ``[rows]``."""
+        return count.double() * self.layers_per_iteration
+
     def monitored(self) -> dict[str, float]:
         """Numbers to watch while training, by name."""
         return {}

@@ -130,8 +130,10 @@ class Solution:
     """Where each sample stopped, and why."""
 
     state: Iterate
+    halted: Tensor
+    """Bool ``[rows]``: by the criterion; the others met the cap."""
     converged: Tensor
-    """Bool ``[rows]``; the others were given up or met the cap."""
+    """Bool ``[rows]``: with a residual below the tolerance."""
 
 
 @torch.no_grad()
@@ -143,29 +145,30 @@ def solve(
     *,
     freeze: bool = True,
     counted: Tensor | None = None,
+    stops: Callable[[Iterate], Tensor] | None = None,
     watch: Callable[[Iterate, Tensor], None] | None = None,
 ) -> Solution:
     """Iterate until every sample has converged, was given up, or has done ``cap`` iterations.
 
     With ``freeze`` a sample keeps the state in which it first halted. Rows are all computed to the end, at one shape, so that
     a row's result is the same bits whatever the others do. Without it (the released code's rule) the batch goes on until its
-    largest residual is below the tolerance or its largest eta below the minimum. ``watch(state, halted)`` sees each iteration.
+    largest residual is below the tolerance or its largest eta below the minimum. ``stops(state)``, bool ``[rows]``, replaces
+    the criterion; ``watch(state, halted)`` sees each iteration.
     """
     state = begin(z, settings)
     halted = torch.zeros(z.shape[0], dtype=torch.bool, device=z.device)
-    met = halted
     for _ in range(cap):
         moved = advance(state, function(state.z), settings, counted)
         state = select(halted, state, moved) if freeze else moved
-        met = converged(state, settings)
-        stopped = met | given_up(state, settings)
-        if freeze:
-            halted = halted | stopped
+        if stops is not None:
+            now = stops(state)
+        elif freeze:
+            now = converged(state, settings) | given_up(state, settings)
         else:
-            all_small = bool(given_up(state, settings).all())
-            halted = torch.full_like(halted, bool(met.all()) or all_small)
+            now = converged(state, settings) | given_up(state, settings).all()
+        halted = halted | now if freeze else now.all().expand(halted.shape)
         if watch is not None:
             watch(state, halted)
         if bool(halted.all()):
             break
-    return Solution(state, met)
+    return Solution(state, halted, converged(state, settings))

@@ -116,6 +116,10 @@ class Attractor(Reasoner):
             return found.z
         return self.attract(self.attract(found.z, c), c)
 
+    def effective_layers(self, count: Tensor) -> Tensor:
+        """The backbone's, and those of the block evaluations that the latest :meth:`iterate` of these rows took."""
+        return (self.recursion.backbone_layers + self.evaluations * len(self.blocks)).double()
+
     def decode(self, z: Tensor) -> tuple[Tensor, Tensor]:
         return super().decode(self.norm(z))
 
