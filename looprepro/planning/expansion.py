@@ -20,7 +20,7 @@ from looprepro.files.errors import ConfigError, IdentityCollision
 from looprepro.planning import overrides as cli
 from looprepro.planning.keys import CAP, Setting, leaves, nearest, settings
 from looprepro.planning.operators import source_hash
-from looprepro.planning.roles import SYMBOLS, canonical, is_symbolic, resolve
+from looprepro.planning.roles import SYMBOLS, canonical, resolve
 from looprepro.planning.schema import Layout, Point, Sweep
 
 SOURCE = "model.injection.source"
@@ -288,7 +288,7 @@ def _tree(chosen: Mapping[str, Setting], hashes: dict[str, str]) -> dict[str, An
     symbols: dict[str, Any] | None = None
     for key, setting in chosen.items():
         value = setting.value
-        if isinstance(value, str) and is_symbolic(value):
+        if isinstance(value, str) and leaves()[key].is_symbolic(value):
             if symbols is None:
                 symbols = {s: _number(chosen, target) for s, target in SYMBOLS.items()}
             try:

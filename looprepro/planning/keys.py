@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from looprepro.config.cell import Cell
 from looprepro.config.evaluations import EVALUATIONS
 from looprepro.files.errors import ConfigError
 from looprepro.files.yaml_files import Document, KeyPath
+from looprepro.planning.roles import is_symbolic
 
 SYNONYMS: Mapping[str, str] = {
     "learning_rate": "training.lr",
@@ -62,6 +63,17 @@ class Leaf:
     def parse(self, value: Any) -> Any:
         """``value`` as the field's type ("1e-3" -> 0.001). Raises pydantic's ``ValidationError``."""
         return _adapter(self.key).validate_python(value)
+
+    def is_symbolic(self, value: Any) -> bool:
+        """Whether ``value`` is a symbol such as "d/2" here: "2d" is one where a number is wanted, and a value where it names
+        a kind of convolution."""
+        if not is_symbolic(value):
+            return False
+        try:
+            self.parse(value)
+        except ValidationError:
+            return True
+        return False
 
     def parse_text(self, text: str) -> Any:
         """What was typed on a command line, as the field's type: "null" is None, brackets make a list."""

@@ -129,7 +129,7 @@ class Arc(Graded):
     def pooled_metrics(self, answers: Tensor, confidence: Tensor, rows: Tensor) -> dict[str, Count]:
         """``pass_at_k``: per evaluation task, the share of its test inputs whose right grid is among the first k answers.
 
-        Only test inputs that were asked count; ask all of them in at least one image.
+        ``score`` is the second. Only test inputs that were asked count; ask all of them in at least one image.
         """
         shares: dict[str, dict[int, list[float]]] = {f"pass_at_{k}": {} for k in PASSES}
         for (number, test), grids in self.attempts(rows, answers, confidence).items():
@@ -137,11 +137,11 @@ class Arc(Graded):
             rank = next((i for i, grid in enumerate(grids) if np.array_equal(grid, output)), None)
             for k in PASSES:
                 shares[f"pass_at_{k}"].setdefault(number, []).append(float(rank is not None and rank < k))
-        return {
+        counts = {
             name: Count(torch.tensor(sum(sum(s) / len(s) for s in by_task.values()), dtype=torch.float64), len(by_task))
             for name, by_task in shares.items()
-            if by_task
         }
+        return counts | {"score": counts["pass_at_2"]}
 
     def submission(self, rows: Tensor, answers: Tensor, confidence: Tensor) -> dict[str, list[dict[str, list[list[int]]]]]:
         """Kaggle's submission.json of all evaluation tasks: two attempts per test input, [[0]] where fewer were answered."""

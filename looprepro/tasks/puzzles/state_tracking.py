@@ -60,11 +60,12 @@ class StateTracking(Graded):
         return super().metrics(logits, batch) | {"prefix_accuracy": _prefixes(logits.argmax(dim=-1), batch)}
 
     def pooled_metrics(self, answers: Tensor, confidence: Tensor, rows: Tensor) -> dict[str, Count]:
-        """``max_length``: the largest length with a prefix accuracy above 90% (Figure 2a)."""
+        """Also ``max_length``: the largest length with a prefix accuracy above 90% (Figure 2a)."""
+        found = super().pooled_metrics(answers, confidence, rows)
         prefixes = _prefixes(answers, self.evaluation_examples(rows))
         if not prefixes.items:
-            return {}
-        return {"max_length": Count(torch.tensor(float(longest_above(prefixes.value)), dtype=torch.float64), 1)}
+            return found
+        return found | {"max_length": Count(torch.tensor(float(longest_above(prefixes.value)), dtype=torch.float64), 1)}
 
     def _words(self, stream: int, rows: Tensor, length: int) -> Tensor:
         letters = randomness.integers(self.seed, stream, 0, rows, length, len(self.alphabet), rows.device)

@@ -78,7 +78,7 @@ class PuzzleTask(Protocol):
 
     def pooled_metrics(self, answers: Tensor, confidence: Tensor, rows: Tensor) -> dict[str, Count]:
         """What is no mean over items: ``answers`` int64 ``[items, time]`` and ``confidence`` float64 ``[items]`` of all
-        evaluation examples ``rows`` together. Empty where there is nothing of the kind."""
+        evaluation examples ``rows`` together. ``score`` is the number that the paper's tables count."""
 
 
 class Graded:
@@ -108,5 +108,11 @@ class Graded:
         return {"exact_accuracy": Count(exact.sum(), len(exact)), "token_accuracy": Count(share.sum(), len(share))}
 
     def pooled_metrics(self, answers: Tensor, confidence: Tensor, rows: Tensor) -> dict[str, Count]:
-        """See :class:`PuzzleTask`; empty."""
-        return {}
+        """See :class:`PuzzleTask`: ``score``, the share of exact answers."""
+        targets = self.evaluation_examples(rows).targets
+        exact = ((answers == targets) | (targets == UNSCORED)).all(dim=-1).to(torch.float64)
+        return {"score": Count(exact.sum(), len(exact))}
+
+    def evaluation_examples(self, rows: Tensor) -> PuzzleBatch:
+        """See :class:`PuzzleTask`."""
+        raise NotImplementedError

@@ -179,6 +179,7 @@ def test_a_task_with_two_inputs_counts_by_halves() -> None:
     answers[1, 0] = 11
     pooled = task.pooled_metrics(answers, torch.ones(2), torch.arange(2))
     assert (pooled["pass_at_1"].value.item(), pooled["pass_at_1"].items) == (0.5, 1)
+    assert pooled["score"].value.item() == 0.5
     submission = task.submission(torch.arange(2), answers, torch.ones(2))
     score = score_submission(submission, [OTHER])
     assert (score.solved, score.inputs, score.by_input, score.by_task) == (1, 2, 0.5, 0.5)

@@ -83,6 +83,7 @@ def test_prefix_accuracy_and_the_longest_length() -> None:
     assert abs(counts["token_accuracy"].value.item() - (1 - 3 / 120)) < 1e-12
     assert counts["prefix_accuracy"].value.tolist() == [1.0] * 2 + [0.9] * 2 + [0.8] * 8
     pooled = task.pooled_metrics(answers, torch.ones(10), torch.arange(10))
+    assert pooled["score"].value.item() == 0.8
     assert pooled["max_length"].value.item() == 2.0, "90% is not above 90%"
     assert longest_above(torch.tensor([0.95, 0.91, 0.91, 0.2])) == 3
     assert longest_above(torch.tensor([0.5, 0.4])) == 0
