@@ -48,6 +48,7 @@ type: setup ## mypy
 
 bench: setup ## print the performance ratios (an idle machine, please)
 	$(BIN)/python benchmarks/depth_loop.py
+	$(BIN)/python benchmarks/charts.py --record benchmarks/results/charts.json
 	$(BIN)/python benchmarks/geometry.py
 	$(BIN)/python benchmarks/orchestrator.py
 

@@ -54,12 +54,19 @@ class Samples:
                 self._expansions[sweep] = expand(loaded, scale)
         return self._expansions[sweep]
 
-    def roles(self, sweep: str, axis: str) -> list[str]:
-        """Roles of ``axis`` ("T": budgets) in the sweep at this scale: from the plan, never from what happens to be there."""
+    def roles(self, sweep: str, axis: str, among: Mapping[str, str] | None = None) -> list[str]:
+        """Roles of ``axis`` ("T": budgets) in the sweep at this scale, in the plan of the cells that have the roles ``among``:
+        from the plan, never from what happens to be there."""
         expansion = self.expansion(sweep)
         if isinstance(expansion, str):
             return []
-        places = [place for cell in expansion.cells for place in cell.placements]
+        wanted = (among or {}).items()
+        places = [
+            place
+            for cell in expansion.cells
+            for place in cell.placements
+            if all(place.axes.get(other) == role for other, role in wanted)
+        ]
         if axis == "T":
             return list(dict.fromkeys(e.role for place in places for e in place.evaluations))
         return list(dict.fromkeys(place.axes[axis] for place in places if axis in place.axes))
@@ -95,8 +102,11 @@ class Samples:
         if "column" in selector:
             return [row | {"sample": row[selector["column"]]} for row in done if row.get(selector["column"]) is not None]
         if "series" not in selector:
-            metric = selector.get("metric", "last_token_accuracy")
-            return [row | {"sample": row["value"]} for row in done if row.get("metric") == metric and "value" in row]
+            for metric in selector.get("metric", "last_token_accuracy").split("|"):
+                measured = [row | {"sample": row["value"]} for row in done if row.get("metric") == metric and "value" in row]
+                if measured:
+                    return measured
+            return []
         low, high = SPANS[selector["span"]]
         found = []
         for row in done:

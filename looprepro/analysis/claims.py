@@ -10,39 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Literal
 
 from looprepro.analysis.claim_samples import Samples, Selected
 from looprepro.analysis.evidence import Evidence, Sample, common_seeds, independent, paired
+from looprepro.analysis.judged import Judged
 from looprepro.analysis.results import Results
 from looprepro.analysis.statistics import holm, mean, t_interval
-from looprepro.planning.claims import Claim, Part, Selector
+from looprepro.analysis.winner import judge_winner
+from looprepro.planning.claims import RESERVED, Claim, Part, Selector
 
 Verdict = Literal["supported", "contradicted", "undecided", "single run", "no data"]
 LEVEL = 0.05
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One part, judged by itself."""
-
-    kind: str
-    what: str
-    """The comparison in one line."""
-    n: int
-    """Seeds of the smallest sample."""
-    effect: float | None = None
-    low: float | None = None
-    high: float | None = None
-    statistic: str = ""
-    p_for: float | None = None
-    """One-sided; None where nothing can be tested."""
-    p_against: float | None = None
-    agrees: bool | None = None
-    """Sign of the effect, for a single run."""
-    lacking: str = ""
-    """What data are missing."""
-    diverged: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,36 +58,42 @@ def _parts(claim: Claim, samples: Samples) -> Iterable[Judged]:
     for part in claim.parts:
         if part.scales and samples.results.scale not in part.scales:
             yield Judged(part.kind, part.kind, 0, lacking=f"this is about scale {', '.join(part.scales)} only")
+        elif part.kind == "winner":
+            yield judge_winner(part, samples)
         elif part.over is None:
-            yield _judge(part, samples, "")
+            yield _judge(part, samples, {})
         else:
-            roles = part.over.roles or _all_roles(part, samples)
+            roles = part.over.roles or tuple(samples.roles(_sweep(part), part.over.axis, _fixed(part)))
             roles = tuple(role for role in roles if role not in part.over.without)
-            if not roles:
-                yield Judged(part.kind, part.kind, 0, lacking=f"{_sweep(part)} has no roles on {part.over.axis} here")
-            for role in roles:
-                yield _judge(part, samples, role)
+            steps = [{"{role}": role, "{next}": after} for role, after in zip_longest(roles, roles[1:], fillvalue="")]
+            if any("{next}" in selector.values() for _, selector in part.weighted):
+                steps = steps[:-1]
+            if not steps:
+                there = samples.expansion(_sweep(part))
+                none = there if isinstance(there, str) else f"{_sweep(part)} has no roles on {part.over.axis} here"
+                yield Judged(part.kind, part.kind, 0, lacking=none)
+            for names in steps:
+                yield _judge(part, samples, names)
 
 
-def _all_roles(part: Part, samples: Samples) -> tuple[str, ...]:
-    assert part.over is not None
-    return tuple(samples.roles(_sweep(part), part.over.axis))
+def _fixed(part: Part) -> Selector:
+    """The axes that all samples of a part share, each with its one role."""
+    return {key: role for key, role in part.of.items() if key not in RESERVED and not role.startswith("{")}
 
 
 def _sweep(part: Part) -> str:
     return part.weighted[0][1]["sweep"]
 
 
-def _judge(part: Part, samples: Samples, role: str) -> Judged:
+def _judge(part: Part, samples: Samples, names: Selector) -> Judged:
+    """``names``: what "{role}" and "{next}" stand for."""
     match part.kind:
-        case "elsewhere":
-            return Judged(part.kind, part.where or "", 0, lacking=part.where or "")
         case "poisson_tail":
             return _poisson_tail(part)
         case "total":
             return _total(part, samples)
     weights = [weight for weight, _ in part.weighted]
-    selectors = [{key: value.replace("{role}", role) for key, value in of.items()} for _, of in part.weighted]
+    selectors = [{key: names.get(value, value) for key, value in of.items()} for _, of in part.weighted]
     selected = [samples.select(selector) for selector in selectors]
     what = _describe(part, weights, selectors)
     diverged = sum(sample.diverged for sample in selected)

@@ -62,6 +62,8 @@ def cell_rows(record: CellRecord, places: Sequence[Placement], loss_digest: str 
                 continue
             if "attempt" in document:
                 measured["attempt"] = document["attempt"]
+            if _is_finite(seconds := document.get("geometry_seconds")):
+                measured["geometry_hours"] = seconds / 3600
             for metric, count in document["metrics"].items():
                 rows.append(here | measured | {"metric": metric, "value": count["value"], "items": count.get("items")})
     return rows

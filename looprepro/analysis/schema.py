@@ -34,6 +34,7 @@ MEASURES: dict[str, Kind] = {
     "host": "string",
     "wall_hours": "double",
     "device_hours": "double",
+    "geometry_hours": "double",
     "archived": "bool",
     "task": "string",
     "task_group": "string",

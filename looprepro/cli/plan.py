@@ -55,22 +55,26 @@ def plan(
     if cell is not None:
         typer.echo(_yaml(expansions, cell), nl=False)
         return
-    made = make_plan(expansions, runs, results, retrain=retrain)
+    made = make_plan(expansions, runs, results, retrain=retrain, ask=True)
     if as_json:
         typer.echo(json.dumps(document(expansions, made), indent=2))
     else:
         print_plan(expansions, made, every_cell=cells)
 
 
-def make_plan(expansions: Sequence[Expansion], runs: Any, results: Any, *, retrain: bool = False) -> Plan:
-    """The plan of several sweeps together: a cell that two of them want is one cell."""
-    from looprepro.cli.presence import presence
+def make_plan(expansions: Sequence[Expansion], runs: Any, results: Any, *, retrain: bool = False, ask: bool = False) -> Plan:
+    """The plan of several sweeps together: a cell that two of them want is one cell. ``ask``: a scheduler that has cells of
+    theirs is asked how they are; an executor asks for itself."""
+    from looprepro.cli.presence import look, open_queue, presence
     from looprepro.planning import merge
     from looprepro.planning import plan as decide
     from looprepro.store import Store
 
     merged = merge(expansions)
-    known = presence(Store(runs), results, expansions[0].scale, [planned.id for planned in merged])
+    store, ids = Store(runs), [planned.id for planned in merged]
+    queue = open_queue(store, say) if ask else None
+    look(queue, ids, say)
+    known = presence(store, results, expansions[0].scale, ids, queue)
     return decide(merged, known, retrain=retrain)
 
 

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from looprepro.config.presence import Presence
+from looprepro.files.errors import SchedulerUnreachable
 from looprepro.store import Store
 
 if TYPE_CHECKING:
     from looprepro.launch.queue import Queue
 
 
-def presence(store: Store, results: Path, scale: str, ids: Iterable[str]) -> dict[str, Presence]:
-    """Cell id -> what its files say. Writes nothing; reads the parquet file only where a cell has no folder."""
+def presence(store: Store, results: Path, scale: str, ids: Iterable[str], queue: Queue | None = None) -> dict[str, Presence]:
+    """Cell id -> what its files say, and the last look of ``queue`` for cells that were submitted. Writes nothing; reads the
+    parquet file only where a cell has no folder."""
     wanted = list(ids)
-    return _with_archive(store, results, scale, wanted, store.presence(wanted))
-
-
-def presence_with_queue(store: Store, results: Path, scale: str, ids: Iterable[str], queue: Queue) -> dict[str, Presence]:
-    """The same, and the last look of ``queue`` for cells that were submitted."""
-    wanted = list(ids)
+    if queue is None:
+        return _with_archive(store, results, scale, wanted, store.presence(wanted))
     known = {reading.id: queue.presence(reading) for reading in store.readings(wanted)}
     return _with_archive(store, results, scale, wanted, known)
+
+
+def look(queue: Queue | None, ids: Sequence[str], say: Callable[[str], None]) -> bool:
+    """Ask the scheduler; whether it was asked and did not answer."""
+    if queue is None:
+        return False
+    try:
+        queue.look(ids)
+    except SchedulerUnreachable as error:
+        say(f"{error}; shown is what the files say")
+        return True
+    return False
 
 
 def open_queue(store: Store, say: Callable[[str], None]) -> Queue | None:

@@ -49,7 +49,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Cells by status, hours spent, what is missing. Without a sweep: all of them. Exit code 3: the scheduler is silent."""
-    from looprepro.cli.presence import open_queue
+    from looprepro.cli.presence import look, open_queue, presence
     from looprepro.store import Store
 
     expansions = expansions_of(targets, False, scale, only, seeds, all_if_none=True)
@@ -57,8 +57,8 @@ def status(
     ids = list({cell.id for expansion in expansions for cell in expansion.cells})
     queue = open_queue(store, say)
     while True:
-        silent = _look(queue, ids)
-        known = _presence(store, results, expansions[0].scale, ids, queue)
+        silent = look(queue, ids, say)
+        known = presence(store, results, expansions[0].scale, ids, queue)
         found = [_of_sweep(expansion, known) for expansion in expansions]
         _print(found, expansions, as_json)
         moving = any(one.status in ("queued", "running") for one in known.values())
@@ -77,28 +77,6 @@ def _again(queue: Queue | None, store: Store) -> Queue | None:
         return open_queue(store, say)
     queue.refresh()
     return queue
-
-
-def _look(queue: Queue | None, ids: Sequence[str]) -> bool:
-    """Ask the scheduler; whether it was asked and did not answer."""
-    from looprepro.files.errors import SchedulerUnreachable
-
-    if queue is None:
-        return False
-    try:
-        queue.look(ids)
-    except SchedulerUnreachable as error:
-        say(f"{error}; shown is what the files say")
-        return True
-    return False
-
-
-def _presence(store: Store, results: Any, scale: str, ids: Sequence[str], queue: Queue | None) -> dict[str, Presence]:
-    from looprepro.cli.presence import presence, presence_with_queue
-
-    if queue is None:
-        return presence(store, results, scale, ids)
-    return presence_with_queue(store, results, scale, ids, queue)
 
 
 def _print(found: Sequence[dict[str, Any]], expansions: Sequence[Expansion], as_json: bool) -> None:

@@ -9,6 +9,11 @@ from looprepro.files.json_files import canonical_json
 HASH_LENGTH = 12
 """Hex digits: 48 bits, so 10,000 cells collide with probability 2e-7; a collision is detected, never ignored."""
 
+MEASURES = {"budget": 2}
+"""Kind of evaluation -> version of what it measures (1 where it is not named): part of an evaluation's identity. Raise it
+when a metric is added or changes its meaning: every cell is then measured again from its weights, and none trained again.
+Group words: 2 since the geometry of the operator is measured."""
+
 
 def cell_id(cell: Cell) -> str:
     """``<slug>-<hash>``: equal cells, and only they, have equal ids."""
@@ -34,8 +39,9 @@ def _operator(model: LoopedTransformer) -> list[str]:
 
 
 def evaluation_id(evaluation: Evaluation) -> str:
-    """``T<budget>-<hash>``."""
-    return f"T{evaluation.T}-{digest(evaluation.model_dump(mode='json'))}"
+    """``T<budget>-<hash>``; the hash is over the settings and the version of what is measured."""
+    settings = evaluation.model_dump(mode="json")
+    return f"T{evaluation.T}-{digest(settings | {'measures': MEASURES.get(settings.get('kind', 'budget'), 1)})}"
 
 
 def digest(value: object) -> str:

@@ -13,5 +13,4 @@ def gram(matrix: Tensor, probes: Tensor, budget: int) -> Tensor:
     ``matrix`` is float64 ``[d, d]``, ``probes`` float64 ``[probes, d]``. The matrices of a smaller budget are the leading
     blocks of these. Raises :class:`~looprepro.geometry.operator.GeometryError` as :func:`powers` does.
     """
-    directions = powers(matrix, probes, budget).directions.transpose(0, 1)  # [probes, T + 1, d]
-    return directions @ directions.transpose(1, 2)
+    return powers(matrix, probes, budget).gram()

@@ -25,7 +25,16 @@ class Powers:
         Constant in t for A = cQ; tends to 0 where one real eigenvalue of positive sign and largest modulus takes over
         (P3.4). As a sine it does not tell a step from the reversed one.
         """
-        return _sine(self.directions[1:], self.directions[:-1])
+        # Step by step: the intermediates of one step stay in the cache, those of all steps take ten times as long.
+        sines = torch.empty_like(self.log_norms[1:])
+        for t in range(len(sines)):
+            sines[t] = _sine(self.directions[t + 1], self.directions[t])
+        return sines
+
+    def gram(self) -> Tensor:
+        """The cosines between all directions of one probe, float64 ``[probes, T + 1, T + 1]``."""
+        directions = self.directions.transpose(0, 1)
+        return directions @ directions.transpose(1, 2)
 
     def sine_to(self, basis: Tensor) -> Tensor:
         """Sine of the angle between A^t u and a subspace E, float64 ``[T + 1, probes]``; ``basis`` is ``[d, dim E]``,

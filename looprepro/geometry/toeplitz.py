@@ -41,7 +41,7 @@ def sphere_defects(matrix: Tensor, budgets: Sequence[int], count: int = COUNT, s
 
     ``matrix`` is float64 ``[d, d]``. The powers are computed once, for the largest budget.
     """
-    return _means(gram(matrix, sphere(matrix.shape[-1], count, seed), max(budgets)), budgets)
+    return mean_defects(gram(matrix, sphere(matrix.shape[-1], count, seed), max(budgets)), budgets)
 
 
 def blockwise_defects(
@@ -55,12 +55,29 @@ def blockwise_defects(
     """
     blocks = diagonal_blocks(matrix, groups)
     parts = sphere(matrix.shape[0], count, seed).chunk(groups, dim=1)
-    each = [_means(gram(block, part, max(budgets)), budgets) for block, part in zip(blocks, parts, strict=True)]
+    each = [mean_defects(gram(block, part, max(budgets)), budgets) for block, part in zip(blocks, parts, strict=True)]
     return {budget: sum(means[budget] for means in each) / groups for budget in budgets}
 
 
-def _means(grams: Tensor, budgets: Sequence[int]) -> dict[int, float]:
-    return {budget: defects(grams[:, : budget + 1, : budget + 1]).mean().item() for budget in budgets}
+def mean_defects(grams: Tensor, budgets: Sequence[int]) -> dict[int, float]:
+    """Mean over probes of :func:`defects` at each budget T < n, from Gram matrices ``[probes, n, n]`` of the powers 0..n-1.
+
+    As exact as :func:`defects`, the oracle of its tests, in half the time: the lower triangle says everything, and read row
+    by row the triangle of a smaller budget is the start of it.
+    """
+    row, column = torch.tril_indices(grams.shape[-1], grams.shape[-1])
+    triangle = grams.flatten(1).index_select(1, row * grams.shape[-1] + column)
+    lag = row - column
+    found = {}
+    for budget in budgets:
+        size = (budget + 1) * (budget + 2) // 2
+        entries, lags = triangle[:, :size], lag[:size]
+        means = torch.zeros(len(grams), budget + 1, dtype=grams.dtype).index_add_(1, lags, entries)
+        means /= torch.arange(budget + 1, 0, -1)
+        counted = torch.where(lags > 0, 2.0, 1.0).to(grams.dtype)  # an entry off the diagonal stands there twice
+        apart = (entries - means.index_select(1, lags)).square_() @ counted
+        found[budget] = (apart / (entries.square() @ counted)).sqrt().mean().item()
+    return found
 
 
 def _lags(size: int) -> tuple[Tensor, Tensor]:

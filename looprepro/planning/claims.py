@@ -14,14 +14,15 @@ from looprepro.planning.catalog import sweeps_folder
 from looprepro.planning.keys import nearest
 
 Selector = dict[str, str]
-"""What a sample is: ``sweep``, ``metric`` (or ``series`` with ``span``, or ``column``), ``T``, ``device``, and axis roles."""
+"""What a sample is: ``sweep``, ``metric`` (or ``series`` with ``span``, or ``column``), ``T``, ``device``, and axis roles.
+A metric ``a|b`` is b where no run has a."""
 
 RESERVED = ("sweep", "metric", "series", "span", "column", "T", "device")
 """Keys of a selector that are not axes."""
 SPANS = {"first quarter": (0.0, 0.25), "last quarter": (0.75, 1.0)}
 """Parts of a series that a sample may average over, as shares of its points."""
 
-Kind = Literal["greater", "disjoint", "equal", "contrast", "range", "bound", "total", "poisson_tail", "elsewhere"]
+Kind = Literal["greater", "disjoint", "equal", "contrast", "range", "bound", "total", "poisson_tail", "winner"]
 
 
 class Term(Frozen):
@@ -32,11 +33,12 @@ class Term(Frozen):
 
 
 class Over(Frozen):
-    """One part for each of several roles, which "{role}" stands for."""
+    """One part for each of several roles, which "{role}" stands for, and "{next}" for the one after it: the last role then
+    has no part of its own."""
 
     axis: str
     roles: tuple[str, ...] = ()
-    """Empty: every role that the sweep's axis has at the scale, but those of ``except``."""
+    """Empty: every role that the sweep plans at the scale together with the part's own axes, but those of ``except``."""
     without: tuple[str, ...] = Field((), alias="except")
 
 
@@ -52,6 +54,10 @@ class Part(Frozen):
     paired: bool = False
     """The samples belong to the same runs: compared seed by seed."""
     over: Over | None = None
+    between: Over | None = None
+    """Of a winner: the roles that compete, in every one of those of ``over``."""
+    lowest: bool = False
+    """Of a winner: the lowest mean wins, not the highest."""
     margin: float | None = Field(None, gt=0.0)
     low: float | None = None
     high: float | None = None
@@ -62,7 +68,6 @@ class Part(Frozen):
     device: str | None = None
     mean: float | None = None
     reaches: int | None = None
-    where: str | None = None
 
     @field_validator("of", "a", "b", mode="before")
     @classmethod
@@ -80,7 +85,7 @@ class Part(Frozen):
             "bound": ("of", "limit"),
             "total": ("sweeps", "low", "high"),
             "poisson_tail": ("mean", "reaches", "limit"),
-            "elsewhere": ("where",),
+            "winner": ("of", "over", "between"),
         }
         absent = [name for name in needs[self.kind] if getattr(self, name) in (None, (), {})]
         if absent:
@@ -92,7 +97,7 @@ class Part(Frozen):
         """The samples with their weights, each a complete selector ("{role}" still in it)."""
         if self.kind == "contrast":
             return tuple((term.weight, self.of | term.of) for term in self.terms)
-        if self.kind in ("range", "bound"):
+        if self.kind in ("range", "bound", "winner"):
             return ((1.0, self.of),)
         if self.kind in ("greater", "disjoint", "equal"):
             return ((1.0, self.of | (self.a or {})), (-1.0, self.of | (self.b or {})))

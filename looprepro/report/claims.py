@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from looprepro.analysis.claims import Finding, Judged
+from looprepro.analysis.claims import Finding
 from looprepro.analysis.decomposition import Gain
+from looprepro.analysis.judged import Judged
 from looprepro.report.numbers import DASH, difference, number
 
 DECIMALS = 3
@@ -79,7 +80,7 @@ def effect(part: Judged) -> str:
     """``+0.150 [+0.120, +0.180], n = 10 (Welch)``."""
     if part.effect is None:
         return f"n = {part.n}"
-    shown = signed if part.kind in ("greater", "disjoint", "equal", "contrast") else plain
+    shown = signed if part.kind in ("greater", "disjoint", "equal", "contrast", "winner") else plain
     interval = "" if part.low is None or part.high is None else f" [{shown(part.low)}, {shown(part.high)}]"
     statistic = f" ({part.statistic})" if part.statistic else ""
     lost = f", {part.diverged} diverged" if part.diverged else ""

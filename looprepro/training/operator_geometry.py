@@ -17,7 +17,7 @@ from looprepro.geometry.operator import GeometryError
 from looprepro.geometry.powers import powers
 from looprepro.geometry.probes import COUNT, blockwise, sphere
 from looprepro.geometry.spectrum import spectrum
-from looprepro.geometry.toeplitz import blockwise_defects, sphere_defects
+from looprepro.geometry.toeplitz import blockwise_defects, mean_defects
 from looprepro.models.injections import Injection
 
 DRAWN_BUDGET = 32
@@ -55,8 +55,9 @@ def operator_metrics(matrix: Tensor, groups: int, budgets: Sequence[int]) -> dic
     """
     try:
         travelled = powers(matrix, sphere(matrix.shape[0]), max(budgets))
-        on_sphere = sphere_defects(matrix, budgets)
-        inside = blockwise_defects(matrix, groups, budgets)
+        on_sphere = mean_defects(travelled.gram(), budgets)
+        # One group: the same probes. Else each block takes its own powers, at 1/G of the price of the whole.
+        inside = on_sphere if groups == 1 else blockwise_defects(matrix, groups, budgets)
     except GeometryError as error:
         print(f"geometry not measured: {error}", flush=True)
         return {budget: {} for budget in budgets}

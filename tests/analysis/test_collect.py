@@ -26,6 +26,15 @@ def numbers(folder: Path) -> dict[tuple[str, int], float]:
     return {(row["cell"], row["T"]): row["value"] for row in load_results(folder, "smoke").rows if "value" in row}
 
 
+def test_the_time_that_the_geometry_took_is_a_column(two_cells: Any, tmp_path: Path) -> None:
+    two_cells.cells["a"].evaluations["T8-e"]["geometry_seconds"] = 7.2
+    collect_scale(two_cells, tmp_path, "smoke")
+    rows = load_results(tmp_path, "smoke").rows
+    hours = {(row["cell"], row["T"]): row.get("geometry_hours") for row in rows}
+    assert hours["a", 8] == pytest.approx(0.002)
+    assert hours["a", 16] is None
+
+
 def test_one_row_holds_one_number_with_its_place_and_its_provenance(two_cells: Any, tmp_path: Path) -> None:
     collected = collect_scale(two_cells, tmp_path, "smoke")
     assert (collected.rows, collected.statuses, collected.complete) == (6, {"done": 2}, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,11 @@ def test_a_fresh_diagonal_has_equal_magnitudes_and_no_defect() -> None:
 def test_what_is_not_one_operator_is_one_line_with_the_remedy(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     with pytest.raises(LoopreproError, match=message):
         run(*arguments, "--runs", str(tmp_path))
+
+
+def test_the_widest_operator_of_the_paper_is_measured_in_seconds() -> None:
+    """Width 1024, T = 48, 256 probes: about 2.5 s of CPU with the imports; the bound leaves room for a slow machine."""
+    started = time.process_time()
+    found = run("--method", "conformal", "--groups", "2", "--width", "1024", "--json")
+    assert time.process_time() - started < 10.0
+    assert found["budgets"]["48"]["defect_blockwise"] < 1e-12

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from looprepro.geometry.gram import gram
 from looprepro.geometry.operator import GeometryError
 from looprepro.geometry.probes import blockwise, sphere
-from looprepro.geometry.toeplitz import blockwise_defects, defects, nearest_toeplitz, sphere_defects
+from looprepro.geometry.toeplitz import blockwise_defects, defects, mean_defects, nearest_toeplitz, sphere_defects
 
 torch.set_num_threads(1)
 
@@ -46,6 +46,17 @@ def test_many_matrices_at_once_give_what_each_gives_alone():
     for i in range(2):
         for j in range(3):
             assert together[i, j].item() == pytest.approx(defects(matrices[i, j]).item(), rel=1e-14)
+
+
+def test_the_fast_mean_is_the_plain_defects_mean_at_every_budget(orthogonal):
+    for a, largest in ((a_diagonal(12), 1.0), (0.4 * orthogonal(12), 1e-14)):
+        grams = gram(a, sphere(12, 20), 24)
+        fast = mean_defects(grams, [24, 1, 7])
+        assert list(fast) == [24, 1, 7]
+        for budget, value in fast.items():
+            plain = defects(grams[:, : budget + 1, : budget + 1]).mean().item()
+            assert value == pytest.approx(plain, rel=1e-12, abs=2e-15)
+            assert value < largest
 
 
 def test_the_defect_is_the_mean_over_the_256_probes():

@@ -181,6 +181,29 @@ def test_initialising_again_gives_the_same_model_and_leaves_the_global_generator
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("chart", ["cayley", "householder"])
+def test_the_orthogonal_factor_is_made_once_per_forward_pass_and_its_gradient_once(chart, monkeypatch):
+    made, differentiated = [], []
+
+    def counting(self: torch.nn.Module, dtype: torch.dtype | None = None) -> torch.Tensor:
+        made.append(chart)
+        q = plain(self, dtype)
+        if q.requires_grad:
+            q.register_hook(lambda gradient: differentiated.append(chart))
+        return q
+
+    model = build(injection=Injection(method="conformal", groups=2, chart=chart))
+    plain = type(model.injection.chart).forward
+    monkeypatch.setattr(type(model.injection.chart), "forward", counting)
+    tokens, state = inputs(model)
+    model(tokens, DEPTHS, state).square().sum().backward()
+    assert (len(made), len(differentiated)) == (1, 1)
+    assert model.injection.chart.get_parameter("skew" if chart == "cayley" else "dense").grad is not None
+    with torch.no_grad():
+        list(model.readouts(tokens, state, [1, 3, 6]))
+    assert len(made) == 2
+
+
 def test_one_pass_reads_out_every_budget_exactly_as_separate_passes_do():
     model = build(shake=0.1, value_embeddings=True)
     tokens, state = inputs(model)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from looprepro.config import identity
 from looprepro.config.cell import Cell
 from looprepro.config.identity import cell_id, evaluation_id
+from looprepro.config.presence import Presence
 from looprepro.files.errors import ConfigError
 from looprepro.planning import Sweep, expand, load_sweep, merge, plan
 from looprepro.planning.roles import canonical, resolve
@@ -194,3 +196,17 @@ def test_a_pinned_source_that_does_not_match_is_an_error(write, package: Path) -
     )
     with pytest.raises(ConfigError, match="does not match the file"):
         load_sweep(path)
+
+
+def test_a_new_version_of_what_is_measured_means_measuring_again_and_training_nothing_again(
+    small: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = expand(small, "smoke").cells
+    known = {
+        cell.id: Presence("done", evaluations=frozenset(e.id for e in cell.evaluations), has_weights=True) for cell in before
+    }
+    assert plan(before, known).complete
+    monkeypatch.setitem(identity.MEASURES, "budget", identity.MEASURES["budget"] + 1)
+    after = expand(small, "smoke").cells
+    assert [cell.id for cell in after] == [cell.id for cell in before]
+    assert {item.action for item in plan(after, known).items} == {"evaluate"}

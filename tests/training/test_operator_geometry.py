@@ -7,6 +7,9 @@ import math
 import pytest
 import torch
 
+from looprepro.geometry.powers import powers
+from looprepro.geometry.probes import sphere
+from looprepro.geometry.toeplitz import blockwise_defects, sphere_defects
 from looprepro.models.injections import make_injection
 from looprepro.planning import expand, load_sweep
 from looprepro.training.operator_geometry import operator_metrics, operator_series
@@ -29,6 +32,23 @@ def test_a_spread_diagonal_collapses_in_direction_and_two_rates_are_clean_inside
     assert found[24]["turning"]["value"] < 1e-9 < found[2]["turning"]["value"]
     assert found[24]["defect_sphere"]["value"] > 0.01
     assert found[24]["defect_blockwise"]["value"] < 1e-12
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_the_metrics_are_those_of_the_plain_functions(groups: int) -> None:
+    matrix = torch.block_diag(
+        *torch.randn(groups, 8 // groups, 8 // groups, generator=torch.Generator().manual_seed(3)).double()
+    )
+    found = operator_metrics(matrix, groups, [4, 12])
+    walk = powers(matrix, sphere(8), 12)
+    for T in (4, 12):
+        values = {name: metric["value"] for name, metric in found[T].items()}
+        assert values["defect_sphere"] == pytest.approx(sphere_defects(matrix, [T])[T], rel=1e-12)
+        assert values["defect_blockwise"] == pytest.approx(blockwise_defects(matrix, groups, [T])[T], rel=1e-12)
+        across = (walk.directions[T] * walk.directions[T - 1]).sum(dim=1)
+        assert values["turning"] == pytest.approx((1 - across**2).clamp(min=0).sqrt().mean().item(), rel=1e-6)
+        lengths = (torch.linalg.matrix_power(matrix, T) @ sphere(8).T).norm(dim=0)
+        assert values["log_contraction"] == pytest.approx(lengths.log().mean().item() / T, rel=1e-9)
 
 
 def test_an_operator_that_kills_a_probe_leaves_no_metric_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,6 +91,9 @@ def test_submitted_cells_are_queued_in_status_and_cancelled_by_cancel(command: A
     assert "submitted: 5 cells in 2 jobs" in submitted.stderr
     shown = json.loads(command("status", *CELLS, "--json").stdout)
     assert shown["sweeps"][0]["status"] == {"queued": 5}
+    planned = json.loads(command("plan", *CELLS, "--json").stdout)
+    assert (planned["counts"]["wait"], planned["to_run"]) == (5, 0)
+    assert {each["reason"] for each in planned["cells"]} == {"queued"}
     cell = shown["sweeps"][0]["missing"][0]["id"]
     assert command("cancel", cell).returncode == 0
     assert fake_cluster.calls("scancel") == []  # its job holds three more

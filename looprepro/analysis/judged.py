@@ -1,0 +1,28 @@
+"""One part of a claim, judged by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One part, judged by itself."""
+
+    kind: str
+    what: str
+    """The comparison in one line."""
+    n: int
+    """Seeds of the smallest sample."""
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    statistic: str = ""
+    p_for: float | None = None
+    """One-sided; None where nothing can be tested."""
+    p_against: float | None = None
+    agrees: bool | None = None
+    """Sign of the effect, for a single run."""
+    lacking: str = ""
+    """What data are missing."""
+    diverged: int = 0
