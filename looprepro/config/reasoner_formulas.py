@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from looprepro.config.cell import Cell, FixedPointReasoner, ReasonerTraining, RecursiveModel, narrow
-from looprepro.config.formulas import injection_parameters
+from looprepro.config import formulas
+from looprepro.config.cell import Cell, FixedPointReasoner, LoopedTransformer, ReasonerTraining, RecursiveModel, narrow
 from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, SudokuTask
 from looprepro.config.reasoners import gated_width, mixing_width
 
@@ -51,7 +51,9 @@ def loop_parameters(model: Model, time: int) -> int:
     scaling = {"none": 0, "fixed": 0, "outer_only": width, "input_independent": 2 * width}
     scales = scaling.get(model.residual_scale, 2 * (width * width + width))
     bridge = model.injection if isinstance(model, FixedPointReasoner) else None
-    return model.layers * (mixer + mlp) + taps * width + scales + (injection_parameters(bridge, width) if bridge else 0)
+    return (
+        model.layers * (mixer + mlp) + taps * width + scales + (formulas.injection_parameters(bridge, width) if bridge else 0)
+    )
 
 
 def parameters(model: Model, vocabulary: int, time: int) -> int:
@@ -94,6 +96,8 @@ def layer_flops(model: Model, positions: int, causal: bool) -> float:
 
 def train_flops_per_step(cell: Cell) -> float:
     """One window of every slot, with the head and its gradient."""
+    if isinstance(cell.model, LoopedTransformer):
+        return _bridge_flops(cell, cell.model)
     task, model, training = reasoner_parts(cell)
     quiet, loud = layers_per_iteration(model)
     once = layer_flops(model, model.prefix + task.time, task.causal)
@@ -103,7 +107,7 @@ def train_flops_per_step(cell: Cell) -> float:
 
 def train_flops(cell: Cell) -> float:
     """The whole training run."""
-    return reasoner_parts(cell)[2].steps * train_flops_per_step(cell)
+    return narrow(cell.training, ReasonerTraining).steps * train_flops_per_step(cell)
 
 
 def evaluation_flops(cell: Cell, budgets: Sequence[int], items: int) -> float:
@@ -151,6 +155,8 @@ def activation_bytes(cell: Cell) -> float:
 
 def memory_bytes(cell: Cell) -> float:
     """Parameters with gradients, moments and average, the puzzle table, the carried states, and the activations."""
+    if isinstance(cell.model, LoopedTransformer):
+        return _bridge_bytes(cell, cell.model)
     task, model, training = reasoner_parts(cell)
     each = OPTIMIZER_BYTES + (4 if training.ema else 0) + (2 if training.dtype == "bfloat16" else 0)
     own = parameters(model, task.vocabulary, task.time) * each
@@ -158,3 +164,25 @@ def memory_bytes(cell: Cell) -> float:
     states = 1 if method(model) in ("fixed_point", "urm", "attractor") else 2
     carried = 2 * states * 4 * training.batch * (model.prefix + task.time) * model.width
     return own + table + carried + activation_bytes(cell)
+
+
+# The bridge: a looped transformer that the solver halts --------------------------------------------------------------
+
+
+def _bridge(cell: Cell) -> tuple[int, int, ReasonerTraining]:
+    """(Token ids, positions, training); the start token is one more of each."""
+    task = narrow(cell.task, StateTrackingTask)
+    return task.vocabulary + 1, task.time + 1, narrow(cell.training, ReasonerTraining)
+
+
+def _bridge_flops(cell: Cell, model: LoopedTransformer) -> float:
+    words, time, training = _bridge(cell)
+    once = training.window * formulas.step_flops(model, time) + formulas.outside_flops(model, words, time)
+    return 3.0 * training.batch * once
+
+
+def _bridge_bytes(cell: Cell, model: LoopedTransformer) -> float:
+    """As config/formulas.py counts them for a depth of one window."""
+    words, time, training = _bridge(cell)
+    own = (formulas.parameters(model, words) + 2 * model.width + 2) * (OPTIMIZER_BYTES + (4 if training.ema else 0))
+    return own + formulas.activation_bytes_of(model, words, training.batch * time, float(training.window))
