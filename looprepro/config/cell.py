@@ -54,7 +54,7 @@ Family = Literal["words", "language", "reasoner"]
 _FAMILIES: dict[str, tuple[Family, tuple[str, ...], str]] = {
     "group_words": ("words", ("looped_transformer",), "steps"),
     "language": ("language", ("looped_transformer",), "tokens"),
-    "state_tracking": ("reasoner", ("fixed_point", "recursive"), "windows"),
+    "state_tracking": ("reasoner", ("fixed_point", "recursive", "looped_transformer"), "windows"),
     "sudoku": ("reasoner", ("fixed_point", "recursive"), "windows"),
     "maze": ("reasoner", ("fixed_point", "recursive"), "windows"),
     "arc": ("reasoner", ("fixed_point", "recursive"), "windows"),

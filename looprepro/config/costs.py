@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from looprepro.config import formulas
+from looprepro.config import formulas, reasoner_formulas
 from looprepro.config.cell import Cell, Family
 
-_TRAIN_FLOPS: Mapping[Family, Callable[[Cell], float]] = {"words": formulas.train_flops}
-_MEMORY_BYTES: Mapping[Family, Callable[[Cell], float]] = {"words": formulas.memory_bytes}
+_TRAIN_FLOPS: Mapping[Family, Callable[[Cell], float]] = {
+    "words": formulas.train_flops,
+    "reasoner": reasoner_formulas.train_flops,
+}
+_MEMORY_BYTES: Mapping[Family, Callable[[Cell], float]] = {
+    "words": formulas.memory_bytes,
+    "reasoner": reasoner_formulas.memory_bytes,
+}
 
 
 def train_flops(cell: Cell) -> float | None:

@@ -8,7 +8,7 @@ skip around the loop. Logits are float32 (float64 in a float64 model).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -138,6 +138,29 @@ class LoopedTransformer(nn.Module):
             done = budget
             yield budget, self._read(state, tokens)
 
+    def encode(self, tokens: torch.Tensor) -> torch.Tensor:
+        """e ``[rows, time, width]``: what the loop is driven by. For models without value embeddings, as the two below."""
+        assert not self.config.value_embeddings
+        e = self.embedding(tokens)
+        for block in self.prelude:
+            e = block(e, self.rope[: tokens.shape[1]])
+        return self.norm_prelude(e)
+
+    def recur(self, h: torch.Tensor, e: torch.Tensor, probe: Callable[[torch.Tensor], None] | None = None) -> torch.Tensor:
+        """One recurrent step from ``h`` with ``e`` injected; ``probe`` is shown the state after each core block."""
+        op = self.injection.operator()
+        h = self.injection.step(h, op, self.injection.drive(e, op))
+        for block in self.core:
+            h = block(h, self.rope[: h.shape[1]])
+            if probe is not None:
+                probe(h)
+        return h
+
+    def decode(self, h: torch.Tensor) -> torch.Tensor:
+        """Logits ``[rows, time, vocabulary]`` from a state."""
+        assert not self.config.value_embeddings
+        return self._read(h, None)
+
     def _check(self, tokens: torch.Tensor, state: torch.Tensor) -> None:
         if tokens.shape[1] > self.max_positions:
             raise ConfigError(
@@ -148,10 +171,10 @@ class LoopedTransformer(nn.Module):
                 f"state {tuple(state.shape)} does not fit tokens {tuple(tokens.shape)} at width {self.config.width}"
             )
 
-    def _value(self, layer: int, tokens: torch.Tensor) -> torch.Tensor | None:
+    def _value(self, layer: int, tokens: torch.Tensor | None) -> torch.Tensor | None:
         """The value vectors ``[rows, time, width]`` of layer ``layer``, where it has a table."""
         key = str(layer)
-        return self.value_tables[key](tokens) if key in self.value_tables else None
+        return self.value_tables[key](tokens) if tokens is not None and key in self.value_tables else None
 
     def _prepare(self, tokens: torch.Tensor) -> tuple[Any, PerRow]:
         """(operator, per-row tensors): all that the steps need and that does not depend on the step."""
@@ -180,7 +203,7 @@ class LoopedTransformer(nn.Module):
             h = block(h, rope, next(given) if has_gate else None)
         return h
 
-    def _read(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    def _read(self, h: torch.Tensor, tokens: torch.Tensor | None) -> torch.Tensor:
         """Logits from the state after the loop."""
         h = self.readout(h)
         rope = self.rope[: h.shape[1]]

@@ -15,7 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from looprepro import randomness
-from looprepro.config.cell import Cell, Execution, FixedPointReasoner, ReasonerTraining, RecursiveModel, narrow
+from looprepro.config.cell import (
+    Cell,
+    Execution,
+    FixedPointReasoner,
+    LoopedTransformer,
+    ReasonerTraining,
+    RecursiveModel,
+    narrow,
+)
 from looprepro.files.errors import StoreError
 from looprepro.models.fixed_point.loop import Shapes
 from looprepro.models.fixed_point.reasoner import Draw, Reasoner
@@ -37,7 +45,7 @@ NOISE_BOUND = 6.0
 UNDECAYED = ("scaling.", "gates")
 """Parts of the names of parameters without weight decay: coefficients behind a sigmoid, which decay would pull to 1/2."""
 
-ReasonerModel = FixedPointReasoner | RecursiveModel
+ReasonerModel = FixedPointReasoner | RecursiveModel | LoopedTransformer
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class WindowReport:
 def reasoner_parts(cell: Cell) -> tuple[ReasonerModel, ReasonerTraining]:
     """Model and training of a cell of the reasoner family."""
     model = cell.model
-    if not isinstance(model, FixedPointReasoner | RecursiveModel):
+    if not isinstance(model, FixedPointReasoner | RecursiveModel | LoopedTransformer):
         raise TypeError(f"{type(model).__name__} where the family has a reasoner")
     return model, narrow(cell.training, ReasonerTraining)
 
@@ -99,7 +107,7 @@ def noise_source(model: Reasoner, seed: int, stream: int, rows: Tensor, count: T
     """Noise of one iteration, by row and number of the draw within the sample (``count``: iterations done, ``[rows]``)."""
     if not model.noisy_calls:
         return None
-    width, dtype = model.config.width, next(model.parameters()).dtype
+    width, dtype = model.width, next(model.parameters()).dtype
 
     def draw(call: int) -> Tensor:
         number = count * model.noisy_calls + call
@@ -169,7 +177,7 @@ class ReasonerTrainer:
         model, state = self.model, slots.iterate
         x = model.frame.embed(slots.batch.inputs, puzzle)
         states = len(model.state_shape(1)) - 1
-        counted = counted_positions(slots.batch, self.task.causal, self.config.prefix, states)
+        counted = counted_positions(slots.batch, self.task.causal, model.prefix, states)
         for _ in range(self.training.window):
             rows, count = slots.batch.rows, state.count
             draw = noise_source(model, self.cell.seed, randomness.NOISE, rows, count, x.shape[1])

@@ -101,7 +101,7 @@ class Measurement:
                 done += 1
                 return model.iterate(state, x, draw, reader.probe())
 
-            counted = counted_positions(batch, self.task.causal, self.config.prefix, len(model.state_shape(1)) - 1)
+            counted = counted_positions(batch, self.task.causal, model.prefix, len(model.state_shape(1)) - 1)
             solution = solve(
                 function, z, own, own.T, freeze=own.freeze, counted=counted, stops=self._stops(), watch=reader.watch
             )

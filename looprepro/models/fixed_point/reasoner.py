@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from looprepro import randomness
 from looprepro.config.reasoners import FixedPointReasoner as FixedPointConfig
-from looprepro.config.reasoners import LoopFields
 from looprepro.models.fixed_point.frame import Frame
 from looprepro.models.fixed_point.loop import Loop, Probe, Shapes
 from looprepro.models.fixed_point.start import CUT, truncated_std
@@ -32,10 +31,10 @@ class Reasoner(nn.Module):
     noisy_calls = 0
     """Draws of noise per iteration."""
 
-    def __init__(self, config: LoopFields, shapes: Shapes, tied: bool = False) -> None:
+    def __init__(self, frame: Frame, shapes: Shapes, state_std: float) -> None:
         super().__init__()
-        self.config, self.shapes = config, shapes
-        self.frame = Frame(config, shapes, tied)
+        self.frame, self.shapes, self.state_std = frame, shapes, state_std
+        self.width, self.prefix = frame.width, frame.prefix
 
     def initialise(self, seed: int) -> None:
         """Every parameter from its own generator, keyed by ``seed`` and its name."""
@@ -48,11 +47,11 @@ class Reasoner(nn.Module):
 
     def state_shape(self, time: int) -> tuple[int, ...]:
         """Of one sample's state for sequences of ``time``: ``(positions, width)``."""
-        return (self.config.prefix + time, self.config.width)
+        return (self.prefix + time, self.width)
 
     def initial_state(self, drawn: Tensor) -> Tensor:
         """z_0 from standard normals cut at :data:`CUT` deviations, ``[rows, *state_shape]``: of deviation ``state_std``."""
-        return drawn * (self.config.state_std / truncated_std(CUT))
+        return drawn * (self.state_std / truncated_std(CUT))
 
     def iterate(self, z: Tensor, x: Tensor, draw: Draw | None = None, probe: Probe | None = None) -> Tensor:
         """The next state, undamped."""
@@ -79,7 +78,8 @@ class FixedPointReasoner(Reasoner):
     """One loop, iterated to a fixed point: pre-norm with residual scaling unless the configuration says otherwise."""
 
     def __init__(self, config: FixedPointConfig, shapes: Shapes) -> None:
-        super().__init__(config, shapes)
+        super().__init__(Frame(config, shapes), shapes, config.state_std)
+        self.config = config
         self.loop = Loop(config, shapes)
         self.layers_per_iteration = config.layers
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from looprepro.config.reasoners import RecursiveModel
 from looprepro.models.blocks import MLP, RMSNorm, rope_table
+from looprepro.models.fixed_point.frame import Frame
 from looprepro.models.fixed_point.loop import Probe, Shapes
 from looprepro.models.fixed_point.reasoner import Draw, Reasoner
 from looprepro.models.fixed_point.start import start_linear
@@ -64,8 +65,8 @@ class Attractor(Reasoner):
     draws_start = False
 
     def __init__(self, config: RecursiveModel, shapes: Shapes) -> None:
-        super().__init__(config, shapes, tied=True)
-        self.recursion = config
+        super().__init__(Frame(config, shapes, tied=True), shapes, config.state_std)
+        self.config = config
         self.backbone = nn.ModuleList(PreNormBlock(config, shapes.causal, False) for _ in range(config.backbone_layers))
         self.blocks = nn.ModuleList(PreNormBlock(config, shapes.causal, True) for _ in range(config.layers))
         self.norm = RMSNorm(config.width, config.norm_eps)
@@ -101,7 +102,7 @@ class Attractor(Reasoner):
         return h - y
 
     def iterate(self, z: Tensor, x: Tensor, draw: Draw | None = None, probe: Probe | None = None) -> Tensor:
-        own = self.recursion
+        own = self.config
         c = self.guess(x)
         found = anderson(
             lambda y: self.attract(y, c.detach(), probe),
@@ -118,7 +119,7 @@ class Attractor(Reasoner):
 
     def effective_layers(self, count: Tensor) -> Tensor:
         """The backbone's, and those of the block evaluations that the latest :meth:`iterate` of these rows took."""
-        return (self.recursion.backbone_layers + self.evaluations * len(self.blocks)).double()
+        return (self.config.backbone_layers + self.evaluations * len(self.blocks)).double()
 
     def decode(self, z: Tensor) -> tuple[Tensor, Tensor]:
         return super().decode(self.norm(z))

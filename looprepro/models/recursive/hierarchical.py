@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from looprepro.config.reasoners import RecursiveModel
+from looprepro.models.fixed_point.frame import Frame
 from looprepro.models.fixed_point.loop import Loop, Probe, Shapes
 from looprepro.models.fixed_point.reasoner import Draw, Reasoner
 from looprepro.models.fixed_point.start import truncated_normal
@@ -28,8 +29,8 @@ class Hierarchical(Reasoner):
     start: Tensor
 
     def __init__(self, config: RecursiveModel, shapes: Shapes) -> None:
-        super().__init__(config, shapes)
-        self.recursion = config
+        super().__init__(Frame(config, shapes), shapes, config.state_std)
+        self.config = config
         names = ("high", "low") if config.method == "hrm" else ("net",)
         self.nets = nn.ModuleDict({name: Loop(config, shapes) for name in names})
         self.draws_start = config.method == "eqr"
@@ -54,8 +55,8 @@ class Hierarchical(Reasoner):
 
     def iterate(self, z: Tensor, x: Tensor, draw: Draw | None = None, probe: Probe | None = None) -> Tensor:
         high, low = z[:, HIGH], z[:, LOW]
-        cycles, inner = self.recursion.high_cycles, self.recursion.low_cycles
-        only_last_updates = self.recursion.method == "hrm"
+        cycles, inner = self.config.high_cycles, self.config.low_cycles
+        only_last_updates = self.config.method == "hrm"
         call = 0
         with_gradient = torch.is_grad_enabled()
         for cycle in range(cycles):
@@ -73,7 +74,7 @@ class Hierarchical(Reasoner):
     def _call(self, name: str, z: Tensor, injected: Tensor, draw: Draw | None, call: int, probe: Probe | None) -> Tensor:
         net = self.nets[name] if name in self.nets else self.nets["net"]
         moved = net(z, injected, probe)
-        damping, noise = self.recursion.damping, self.recursion.noise
+        damping, noise = self.config.damping, self.config.noise
         if damping != 1.0:
             moved = (1.0 - damping) * z + damping * moved
         if noise:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from looprepro.config.reasoners import RecursiveModel
+from looprepro.models.fixed_point.frame import Frame
 from looprepro.models.fixed_point.loop import Loop, Probe, Shapes
 from looprepro.models.fixed_point.reasoner import Draw, Reasoner
 from looprepro.models.fixed_point.start import truncated_normal
@@ -22,8 +23,8 @@ class UniversalReasoner(Reasoner):
     draws_start = False
 
     def __init__(self, config: RecursiveModel, shapes: Shapes) -> None:
-        super().__init__(config, shapes)
-        self.recursion = config
+        super().__init__(Frame(config, shapes), shapes, config.state_std)
+        self.config = config
         self.net = Loop(config, shapes)
         self.register_buffer("start", torch.zeros(config.width))
         self.layers_per_iteration = config.high_cycles * config.low_cycles * config.layers
@@ -38,9 +39,9 @@ class UniversalReasoner(Reasoner):
 
     def iterate(self, z: Tensor, x: Tensor, draw: Draw | None = None, probe: Probe | None = None) -> Tensor:
         with_gradient = torch.is_grad_enabled()
-        for cycle in range(self.recursion.high_cycles):
-            with torch.set_grad_enabled(with_gradient and cycle == self.recursion.high_cycles - 1):
-                for _ in range(self.recursion.low_cycles):
+        for cycle in range(self.config.high_cycles):
+            with torch.set_grad_enabled(with_gradient and cycle == self.config.high_cycles - 1):
+                for _ in range(self.config.low_cycles):
                     z = self.net(z, x, probe)
         return z
 
