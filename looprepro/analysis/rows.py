@@ -97,7 +97,9 @@ def cell_series(record: CellRecord) -> dict[str, Points]:
 
 
 def series_name(row: Row, name: str) -> str:
-    """What the series ``name`` of the evaluation of ``row`` is called in series.parquet."""
+    """What the series ``name`` of the cell of ``row``, or of its evaluation, is called in series.parquet."""
+    if name in LOGGED:
+        return name
     return f"{name}@{row['evaluation']}" if row.get("task") in REASONER_TASKS else f"{name}@T={row['T']}"
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from looprepro.analysis.results import Results
-from looprepro.files.errors import StoreError
 from looprepro.report.lines import lines
 from looprepro.report.points import points
 
@@ -62,15 +61,7 @@ def drawable(results: Results) -> Iterator[str]:
     yield from (stem for stem, (sweep, _, _) in FIGURES.items() if sweep in present)
 
 
-def fixed_point(results: Results, folder: Path, cells: Mapping[str, Collection[str]]) -> list[Path]:
-    """Draw all of them; ``cells``: sweep -> ids that it wants today. :class:`StoreError` where there is nothing to draw."""
-    paths: list[Path] = []
-    for stem in drawable(results):
-        sweep, draw, _ = FIGURES[stem]
-        paths += draw(results, folder, stem, sweep, cells.get(sweep))
-    if not paths:
-        raise StoreError(
-            f"no sweep of Fixed-Point Reasoners was collected at scale {results.scale}",
-            f"Run: looprepro sweep fprm_fig1 --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
-    return paths
+def draw(stem: str, results: Results, folder: Path, cells: Collection[str] | None) -> list[Path]:
+    """Draw one of them; ``cells``: ids that its sweep wants today. :class:`StoreError` where there is nothing to draw."""
+    sweep, function, _ = FIGURES[stem]
+    return function(results, folder, stem, sweep, cells)
