@@ -249,12 +249,11 @@ def _axes(sweep: Sweep, scale: str) -> dict[str, tuple[_AxisPoint, ...]]:
 
 
 def _rules(sweep: Sweep, scale: str, axes: Mapping[str, Sequence[_AxisPoint]]) -> list[_Rule]:
-    """What holds for particular combinations: the sweep's rules, then the scale's."""
+    """What holds for particular combinations: the scale's rules where it has any, else the sweep's."""
     found = []
-    for path, combinations in (
-        (("combinations",), sweep.combinations),
-        (("scales", scale, "combinations"), sweep.scale(scale).combinations),
-    ):
+    overlay = sweep.scale(scale).combinations
+    own: tuple[str | int, ...] = ("combinations",) if overlay is None else ("scales", scale, "combinations")
+    for path, combinations in ((own, sweep.combinations if overlay is None else overlay),):
         for index, combination in enumerate(combinations):
             here = (*path, index)
             for axis, role in combination.of.items():

@@ -75,8 +75,8 @@ class Scale(Frozen):
     set: dict[str, Any] = Field(default_factory=dict)
     axes: dict[str, tuple[Point | str, ...]] = Field(default_factory=dict)
     """Axes replaced as a whole; a bare role takes over the sweep's own point."""
-    combinations: tuple[Combination, ...] = ()
-    """Further combinations, after the sweep's."""
+    combinations: tuple[Combination, ...] | None = None
+    """Instead of the sweep's; None: the sweep's."""
     evaluations: EvaluationsOverlay = EvaluationsOverlay()
     execution: Execution = Execution()
 
