@@ -250,21 +250,21 @@ def _axes(sweep: Sweep, scale: str) -> dict[str, tuple[_AxisPoint, ...]]:
 
 def _rules(sweep: Sweep, scale: str, axes: Mapping[str, Sequence[_AxisPoint]]) -> list[_Rule]:
     """What holds for particular combinations: the scale's rules where it has any, else the sweep's."""
-    found = []
     overlay = sweep.scale(scale).combinations
-    own: tuple[str | int, ...] = ("combinations",) if overlay is None else ("scales", scale, "combinations")
-    for path, combinations in ((own, sweep.combinations if overlay is None else overlay),):
-        for index, combination in enumerate(combinations):
-            here = (*path, index)
-            for axis, role in combination.of.items():
-                where = f"{sweep.path}:{sweep.document.line((*here, 'of'))}"
-                if axis not in axes:
-                    raise ConfigError(f"{where}: no axis '{axis}'", f"Did you mean '{nearest(axis, axes)}'?")
-                if canonical(role) not in (known := _roles_anywhere(sweep, axis)):
-                    near = nearest(role, known)
-                    raise ConfigError(f"{where}: axis '{axis}' has no point '{role}' at any scale", f"Did you mean '{near}'?")
-            given = settings(sweep.document, (*here, "set"), 2) if combination.set else {}
-            found.append(_Rule({axis: canonical(role) for axis, role in combination.of.items()}, given, combination.absent))
+    combinations = sweep.combinations if overlay is None else overlay
+    path: tuple[str | int, ...] = ("combinations",) if overlay is None else ("scales", scale, "combinations")
+    found = []
+    for index, combination in enumerate(combinations):
+        here = (*path, index)
+        for axis, role in combination.of.items():
+            where = f"{sweep.path}:{sweep.document.line((*here, 'of'))}"
+            if axis not in axes:
+                raise ConfigError(f"{where}: no axis '{axis}'", f"Did you mean '{nearest(axis, axes)}'?")
+            if canonical(role) not in (known := _roles_anywhere(sweep, axis)):
+                near = nearest(role, known)
+                raise ConfigError(f"{where}: axis '{axis}' has no point '{role}' at any scale", f"Did you mean '{near}'?")
+        given = settings(sweep.document, (*here, "set"), 2) if combination.set else {}
+        found.append(_Rule({axis: canonical(role) for axis, role in combination.of.items()}, given, combination.absent))
     return found
 
 

@@ -61,6 +61,18 @@ def test_a_combination_sets_what_no_axis_can_and_may_be_empty(tmp_path: Path) ->
     assert grid.entries == 3
 
 
+def test_a_scale_that_has_combinations_has_its_own_alone(tmp_path: Path) -> None:
+    own = [{"of": {"model": "TRM"}, "absent": True}]
+    scales = {"smoke": {"note": "n", "seeds": "0", "combinations": own}, "mini": {"note": "n", "seeds": "0"}}
+    loaded = sweep(tmp_path, scales=scales)
+    assert [tuple(cell.placements[0].axes.values()) for cell in expand(loaded, "smoke").cells] == [
+        ("small", "FPRM"),
+        ("words", "FPRM"),
+    ]
+    assert {cell.cell.training.lr for cell in expand(loaded, "smoke").cells} == {1e-3}  # type: ignore[union-attr]
+    assert len(expand(loaded, "mini").cells) == 3
+
+
 def test_a_cap_is_no_part_of_an_evaluation(tmp_path: Path) -> None:
     """T = 16 as half of one cap and as the whole of another is one measurement."""
     axes = {**DOCUMENT["axes"], "model": [{"role": "FPRM", "set": {"model.kind": "fixed_point"}}]}
