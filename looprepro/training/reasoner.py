@@ -143,7 +143,7 @@ class ReasonerTrainer:
         if puzzle is not None:
             puzzle = puzzle.detach().requires_grad_()
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=training.dtype == "bfloat16"):
+        with self._arithmetic():
             iterate, x = self._window(slots, puzzle)
             logits, halting = model.decode(iterate.z)
         right = ((logits.argmax(dim=-1) == batch.targets) | (batch.targets == UNSCORED)).all(dim=-1)
@@ -172,6 +172,10 @@ class ReasonerTrainer:
         accuracy, share = float(right.double().mean()), float(self.slots.halted.double().mean())
         return WindowReport(self.step, loss_value, norm_value, training.lr * warmth, accuracy, share, report)
 
+    def _arithmetic(self) -> torch.autocast:
+        """Of forward passes: bfloat16 autocast, or nothing."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16")
+
     def _window(self, slots: Slots, puzzle: Tensor | None) -> tuple[Iterate, Tensor]:
         """k iterations with gradient from the carried states; (where they end, the embedded input)."""
         model, state = self.model, slots.iterate
@@ -191,7 +195,7 @@ class ReasonerTrainer:
         stop = F.binary_cross_entropy_with_logits(wide[:, 0], right.double(), reduction="none")
         if not self.training.continue_loss:
             return stop
-        with torch.no_grad():
+        with torch.no_grad(), self._arithmetic():
             rows, model = slots.batch.rows, self.model
             draw = noise_source(model, self.cell.seed, randomness.NOISE, rows, iterate.count, x.shape[1])
             following = model.decode(self._iterate(iterate.z.detach(), x.detach(), draw))[1].double()

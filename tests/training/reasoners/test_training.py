@@ -234,6 +234,29 @@ def test_an_exploding_loop_is_a_diverged_run() -> None:
         train()
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_compile_is_asked_for_exactly_where_the_execution_says_so(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def compiled(function: Any) -> Any:
+        asked.append(function)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    cell = make_cell()
+    trainer = ReasonerTrainer(cell, task_of(cell), Execution(threads=1, device="cpu", compile=wanted), CPU)
+    assert asked == ([trainer.model.iterate] if wanted else [])
+
+
+def test_bfloat16_trains_float32_weights() -> None:
+    trainer = trainer_of(make_cell({"kind": "recursive", "method": "hrm"}, dtype="bfloat16", halting="act", continue_loss=True))
+    wide = trainer_of(make_cell({"kind": "recursive", "method": "hrm"}, halting="act", continue_loss=True))
+    first, second = trainer.train_step().loss, wide.train_step().loss
+    assert first != second
+    assert first == pytest.approx(second, rel=0.1)
+    assert {p.dtype for p in trainer.parameters.values()} == {torch.float32}
+
+
 def test_weights_of_other_data_are_refused() -> None:
     cell = make_cell()
     model = build_reasoner(cell, task_of(cell))
