@@ -6,6 +6,7 @@ sample lacks is counted beside it, and whatever a reader must know before quotin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,12 @@ from looprepro.files.errors import ConfigError
 Places = tuple[tuple[str, ...], tuple[str, ...]]
 """Row roles and column roles: the place of an entry."""
 
+SOURCES = {
+    "third party": "quoted from it by third parties",
+    "other paper": "of the other models' own papers, quoted by third parties",
+    "independent": "measured by others on its released checkpoint",
+}
+"""How a number that the paper's text does not state is called in a note."""
 MIXTURES = {"device": "devices", "dtype": "number formats", "threads": "thread counts", "compile": "compile modes"}
 """Columns whose values change rounding or hardware: a table that mixes them says so."""
 
@@ -223,6 +230,10 @@ def _notes(plan: TablePlan, rows: Sequence[Row], columns: Sequence[Sequence[Entr
         yield "A dash in the paper's column: the paper's text states no number there."
     else:
         yield "The paper's text states no number of this table."
+    found = Counter(entry.reference.source for entry in entries if entry.reference)
+    foreign = ", ".join(f"{count} {SOURCES[source]}" for source, count in found.items() if source in SOURCES)
+    if foreign:
+        yield f"Numbers in the paper's column that were not read in the paper: {foreign} (sweeps/reference names each source)."
     wanted = {cell.id for cell in plan.wanted}
     mine = [row for row in rows if row["cell"] in wanted and row["scale"] == plan.scale]
     if any(row.get("dirty") for row in mine):

@@ -53,6 +53,7 @@ def lines(
             f"{sweep} at scale {results.scale} has no series {series}",
             f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
         )
+    panels = dict(sorted(panels.items(), key=lambda item: [(len(text), text) for text in item[0]]))  # 4, 8, 16
     figure, axes = new_figure(min(len(panels), 3), -(-len(panels) // 3), width=3.6, height=3.2, legend=1.8)
     drawn: list[dict[str, Any]] = []
     handles: dict[str, Any] = {}
@@ -82,7 +83,9 @@ def lines(
         axis.set(
             xlabel=next((text for part, text in X_LABELS.items() if part in series), "optimiser step"), ylabel=words(series)
         )
-        axis.set_title(", ".join(panel))
+        axis.set_title(
+            ", ".join(f"{by} = {text}" if text.isdecimal() else text for by, text in zip(panels_by, panel, strict=True))
+        )
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()

@@ -103,7 +103,8 @@ class Loop(nn.Module):
             z = scaled(scale.a2, z) + scaled(scale.b2, x)
         else:
             op = self.injection.operator()
-            z = self.injection.step(z, op, self.injection.drive(x, op))
+            # A convolution leaves positions innermost in memory; a rotation reads pairs of neighbouring coordinates.
+            z = self.injection.step(z.contiguous(), op, self.injection.drive(x, op))
         rope = None if self.rope is None else self.rope[: z.shape[1]]
         for layer in self.layers:
             z = layer(z, rope, scale)
