@@ -14,8 +14,20 @@ from looprepro.analysis.schema import Row
 from looprepro.analysis.source import Document
 from looprepro.store import CellRecord, Problem
 
-LOGGED = ("loss", "grad_norm", "alpha_1", "alpha_2", "residual", "iterations", "exact_accuracy", "halted")
-"""What metrics.jsonl may hold per step that is kept as a series over steps."""
+LOGGED = (
+    "loss",
+    "grad_norm",
+    "validation_loss",
+    "max_decay",
+    "relative_change",
+    "alpha_1",
+    "alpha_2",
+    "residual",
+    "iterations",
+    "exact_accuracy",
+    "halted",
+)
+"""Values of metrics.jsonl that become series."""
 REASONER_TASKS = ("state_tracking", "sudoku", "maze", "arc")
 ENDED = ("done", "diverged", "failed")
 """Statuses that leave rows. Whatever else a cell is (running, lost, planned), it is missing, and missing is not stored."""
@@ -144,9 +156,13 @@ def _provenance(record: CellRecord) -> Row:
         row["cause"] = presence.cause
     if "resumed" in result:
         row["resumed"] = result["resumed"]
-    for name in ("pack", "threads", "compile", "commit", "dirty", "device", "host"):
+    if result.get("pack"):
+        row["pack"] = result["pack"]
+    for name in ("threads", "compile", "tf32", "commit", "dirty", "device", "host"):
         if provenance.get(name) is not None:
             row[name] = provenance[name]
+    if "kernels" in result:
+        row["kernels"] = result["kernels"]
     if provenance.get("versions"):
         row["versions"] = json.dumps(provenance["versions"], sort_keys=True, separators=(",", ":"))
     if "wall_seconds" in result:

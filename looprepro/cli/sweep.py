@@ -17,11 +17,13 @@ from looprepro.cli.options import (
     Every,
     Json,
     Only,
+    Pack,
     ResultsFolder,
     Runs,
     Scale,
     Seeds,
     Targets,
+    checked_pack,
     device_hours,
     expansions_of,
     say,
@@ -77,6 +79,7 @@ def sweep(
     max_hours: MaxHours = None,
     retry_failed: RetryFailed = False,
     device: Device = None,
+    pack: Pack = None,
     dry_run: DryRun = False,
     retrain: Retrain = False,
     as_json: Json = False,
@@ -87,7 +90,7 @@ def sweep(
 
     where = _executor(executor, jobs, profile, wait=wait, retry_failed=retry_failed)
     expansions = expansions_of(targets, every, scale, only, seeds)
-    made = make_plan(expansions, runs, results, retrain=retrain)
+    made = make_plan(expansions, runs, results, retrain=retrain, pack=checked_pack(pack))
     if dry_run:
         if as_json:
             typer.echo(json.dumps(document(expansions, made), indent=2))
@@ -112,19 +115,23 @@ def run_plan(
 ) -> int:
     """Record what is asked for, run what is missing, report; the exit code."""
     from looprepro.analysis.placements import request_document
+    from looprepro.cli.plan import say_untrained
     from looprepro.cli.progress import display, summary
+    from looprepro.cli.required_data import prepare_required
     from looprepro.launch.base import work_of
 
     for expansion in expansions:
         store.record_request(request_document(expansion))
     wanted = [item.cell for item in made.items if item.action != "none"]
     names = " ".join(expansion.sweep.name for expansion in expansions)
+    say_untrained(made)
     if not wanted:
         if as_json:
             typer.echo(json.dumps({"wanted": made.wanted, "ran": 0, "complete": made.complete}))
         else:
             say(f"nothing to run: {made.counts['done']} of {made.wanted} cells done, {made.counts['diverged']} diverged")
         return 0 if made.complete else 1
+    prepare_required(planned.cell for planned in wanted)
     work = _on_device(work_of(wanted), device)
     say(f"{names}: {len(work)} of {made.wanted} cells to run, logs under {store.root}/cells/<cell>/attempts/")
     last: Progress | None = None
@@ -149,7 +156,7 @@ def run_plan(
             else f"next: looprepro collect --scale {expansions[0].scale}"
         )
         say(f"{summary(last)}; {again}")
-    return last.exit_code or (0 if not made.needs_retraining else 1)
+    return last.exit_code or (1 if made.needs_retraining or made.untrained else 0)
 
 
 def _failures(store: Store, last: Progress) -> dict[str, tuple[str, str]]:

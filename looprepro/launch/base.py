@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from looprepro.config.cell import Execution
+from looprepro.config.costs import total_steps
 from looprepro.config.presence import Presence
 from looprepro.planning.expansion import PlannedCell
+from looprepro.planning.packs import pack_of
 from looprepro.store import Store
 
 FINAL = ("done", "diverged", "failed", "cancelled")
@@ -39,6 +41,8 @@ class Work:
     execution: Execution = field(default_factory=Execution)
     steps: int = 0
     """Optimiser steps in all, for a progress bar."""
+    pack: str = ""
+    """Cells of equal ``pack`` train as one stack; without one, alone."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,19 @@ def work_of(cells: Iterable[PlannedCell]) -> list[Work]:
             planned.cell.model_dump(mode="json"),
             tuple((e.id, e.evaluation.model_dump(mode="json")) for e in planned.evaluations),
             planned.execution,
-            planned.cell.training.steps,
+            total_steps(planned.cell),
+            pack_of(planned),
         )
         for planned in cells
     ]
+
+
+def units_of(work: Iterable[Work]) -> list[list[Work]]:
+    """What runs together in one process: packs, and single cells; in the order of their first cells."""
+    units: dict[tuple[str, str], list[Work]] = {}
+    for item in work:
+        units.setdefault((item.pack, "" if item.pack else item.id), []).append(item)
+    return list(units.values())
 
 
 def manifest_of(store: Store, work: Sequence[Work], after: Mapping[str, int], **settings: Any) -> dict[str, Any]:
@@ -92,7 +105,9 @@ def manifest_of(store: Store, work: Sequence[Work], after: Mapping[str, int], **
         if own != execution:
             cell["execution"] = own
         cells.append(cell)
-    return {"store": str(store.root), "execution": execution, "cells": cells, **settings}
+    packs = [[item.id for item in unit] for unit in units_of(work) if len(unit) > 1]
+    found = {"store": str(store.root), "execution": execution, "cells": cells, **settings}
+    return found | ({"packs": packs} if packs else {})
 
 
 def thread_environment(threads: int) -> dict[str, str]:
