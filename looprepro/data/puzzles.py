@@ -118,7 +118,7 @@ def write_part(folder: Path, pairs: Iterable[Pair], alphabet: str, cells: int) -
     if not count:
         raise StoreError(f"{folder.name} has no puzzles", "Give another --revision")
     each = np.arange(count + 1, dtype=np.int32)
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "inputs": np.frombuffer(bytes(inputs), dtype=np.uint8).reshape(count, cells),
         "labels": np.frombuffer(bytes(labels), dtype=np.uint8).reshape(count, cells),
         "puzzle_identifiers": np.zeros(count, dtype=np.int32),
