@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from looprepro.data.catalog import Options, entry
+from looprepro.data.catalog import Options, ensure, entry
 from looprepro.data.puzzles import TRAINING_PUZZLES, _sample, tokens_of, write_part
 from looprepro.files.errors import StoreError
 from looprepro.files.json_files import read_json
@@ -97,6 +97,14 @@ def test_without_network_one_line_says_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the hub does not answer" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "data" / "sudoku-extreme" / "manifest.json").exists()
+
+
+def test_a_sweep_that_needs_the_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path / "data"))
+    with pytest.raises(StoreError, match=r"looprepro data prepare sudoku-extreme; without network scales smoke and mini"):
+        ensure("sudoku-extreme", lambda line: None)
+    write_part(tmp_path / "own" / "test", [("1.3", "123")], ".123456789", 3)
+    ensure(f"{tmp_path}/own", lambda line: None)
 
 
 def test_training_puzzles_are_a_seeded_sample_in_their_order() -> None:
