@@ -93,7 +93,6 @@ class _AxisPoint:
 class _Rule:
     of: Mapping[str, str]
     settings: Mapping[str, Setting]
-    absent: bool
 
     def matches(self, roles: Mapping[str, str]) -> bool:
         return all(roles[axis] == role for axis, role in self.of.items())
@@ -157,11 +156,9 @@ def expand(
         roles = {name: point.role for name, point in zip(kept, combination, strict=True)}
         if sweep.skips(scale, roles):
             continue
-        matching = [rule for rule in rules if rule.matches(roles)]
-        if any(rule.absent for rule in matching):
-            continue
-        for rule in matching:
-            chosen.update(rule.settings)
+        for rule in rules:
+            if rule.matches(roles):
+                chosen.update(rule.settings)
         chosen.update(over)
         tree = _tree(chosen, hashes)
         measuring = tree.pop("evaluation")
@@ -275,8 +272,8 @@ def _rules(sweep: Sweep, scale: str, axes: Mapping[str, Sequence[_AxisPoint]]) -
             if canonical(role) not in (known := _roles_anywhere(sweep, axis)):
                 near = nearest(role, known)
                 raise ConfigError(f"{where}: axis '{axis}' has no point '{role}' at any scale", f"Did you mean '{near}'?")
-        given = settings(sweep.document, (*here, "set"), 2) if combination.set else {}
-        found.append(_Rule({axis: canonical(role) for axis, role in combination.of.items()}, given, combination.absent))
+        given = settings(sweep.document, (*here, "set"), 2)
+        found.append(_Rule({axis: canonical(role) for axis, role in combination.of.items()}, given))
     return found
 
 

@@ -30,14 +30,12 @@ class Point(Frozen):
 
 
 class Combination(Frozen):
-    """What holds where several axes meet: settings that no single axis can make, or that the place stays empty."""
+    """What holds where several axes meet: settings that no single axis can make. Empty places are ``skip``."""
 
     of: dict[str, str] = Field(min_length=1)
     """Axis -> role."""
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: dict[str, Any] = Field(min_length=1)
     """Configuration keys and values; they replace what the axes set."""
-    absent: bool = False
-    """No cell stands there."""
 
 
 class Evaluations(Frozen):
