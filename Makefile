@@ -60,7 +60,7 @@ tables: setup ## collect and render the tables of SCALE
 	$(BIN)/looprepro collect --scale $(SCALE)
 
 figures: setup ## draw the figures of SCALE
-	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE)
+	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect fixed_point --scale $(SCALE)
 
 # A failed cell does not hide the numbers of the others: everything is collected and printed, and the exit code says 1.
 reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, print the tables, draw the figures, write the report
@@ -72,7 +72,7 @@ reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, 
 	$(BIN)/looprepro collect --scale $(SCALE) || status=1; \
 	if ! ls results/$(SCALE)/tables/*.txt >/dev/null 2>&1; then exit 1; fi; \
 	cat results/$(SCALE)/tables/*.txt; \
-	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect --scale $(SCALE) || status=1; \
+	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect fixed_point --scale $(SCALE) || status=1; \
 	$(BIN)/looprepro report --scale $(SCALE) || status=1; \
 	exit $$status
 

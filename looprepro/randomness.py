@@ -26,6 +26,20 @@ EVALUATION_STATE = 5
 """x_0 at evaluation."""
 PROBES = 6
 """Directions for the geometry."""
+NOISE = 10
+"""Noise that a reasoner adds to its state in training; the step is the number of the draw within a sample."""
+CAPS = 11
+"""Drawn caps on the windows of a training sample."""
+EXPLORATION = 12
+"""Drawn smallest numbers of windows of a training sample."""
+EVALUATION_NOISE = 13
+"""Noise that a reasoner adds to its state at evaluation."""
+AUGMENTATION = 20
+"""Which symmetric image of a puzzle."""
+PUZZLES = 21
+"""Puzzles that are generated; keyed by a task's own seed, not by the cell's."""
+ORDER = 22
+"""The order of a data set in each epoch."""
 
 DEPTH_SEED = 514229
 """One constant for every run (Parcae's sampler, too, ignores the run's seed), so runs that differ in seed share depths."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from looprepro.analysis.results import Points, Results
+from looprepro.analysis.rows import series_name
 from looprepro.analysis.samples import distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean
@@ -109,7 +110,7 @@ class Samples:
         low, high = SPANS[selector["span"]]
         found = []
         for row in done:
-            name = f"{selector['series']}@T={row['T']}"
+            name = series_name(row, selector["series"])
             if name not in self._points:
                 self._points[name] = self.results.series(name)
             y = self._points[name].get(row["cell"], ([], []))[1]

@@ -92,6 +92,8 @@ def _judge(part: Part, samples: Samples, names: Selector) -> Judged:
             return _poisson_tail(part)
         case "total":
             return _total(part, samples)
+        case "elsewhere":
+            return Judged(part.kind, part.where or "", 0, lacking=part.where or "")
     weights = [weight for weight, _ in part.weighted]
     selectors = [{key: names.get(value, value) for key, value in of.items()} for _, of in part.weighted]
     selected = [samples.select(selector) for selector in selectors]

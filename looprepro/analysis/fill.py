@@ -6,6 +6,7 @@ sample lacks is counted beside it, and whatever a reader must know before quotin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,12 @@ from looprepro.files.errors import ConfigError
 Places = tuple[tuple[str, ...], tuple[str, ...]]
 """Row roles and column roles: the place of an entry."""
 
+SOURCES = {
+    "third party": "quoted from it by third parties",
+    "other paper": "of the other models' own papers, quoted by third parties",
+    "independent": "measured by others on its released checkpoint",
+}
+"""How a number that the paper's text does not state is called in a note."""
 MIXTURES = {
     "device": "devices",
     "dtype": "number formats",
@@ -112,12 +119,17 @@ def _heads(plan: TablePlan, axes: Sequence[str]) -> list[tuple[tuple[str, ...], 
     """Roles and labels along ``axes``, nested in the order in which the sweep lists each axis."""
     order: list[dict[str, int]] = [{} for _ in axes]
     heads: dict[tuple[str, ...], tuple[str, ...]] = {}
+    budgets: dict[str, set[int]] = {}
+    for cell in plan.wanted:
+        for evaluation in cell.evaluations:
+            budgets.setdefault(evaluation.role, set()).add(evaluation.T)
     for cell in plan.wanted:
         for evaluation in cell.evaluations:
             roles = _roles(cell, evaluation, axes)
             for position, role in enumerate(roles):
                 order[position].setdefault(role, len(order[position]))
-            heads.setdefault(roles, tuple(_label(cell, evaluation, axis) for axis in axes))
+            one = len(budgets[evaluation.role]) == 1
+            heads.setdefault(roles, tuple(_label(cell, evaluation, axis, one) for axis in axes))
     return sorted(heads.items(), key=lambda head: [order[i][role] for i, role in enumerate(head[0])])
 
 
@@ -125,8 +137,11 @@ def _roles(cell: WantedCell, evaluation: WantedEvaluation, axes: Sequence[str]) 
     return tuple(evaluation.role if axis == "T" else cell.roles[axis] for axis in axes)
 
 
-def _label(cell: WantedCell, evaluation: WantedEvaluation, axis: str) -> str:
-    return f"T = {evaluation.T}" if axis == "T" else cell.labels.get(axis, cell.roles[axis])
+def _label(cell: WantedCell, evaluation: WantedEvaluation, axis: str, one: bool) -> str:
+    """``one``: the role of the budget is the same T everywhere; where it is not, only its role says what it is."""
+    if axis == "T":
+        return f"T = {evaluation.T}" if one else evaluation.role
+    return cell.labels.get(axis, cell.roles[axis])
 
 
 def _groups(plan: TablePlan) -> dict[Places, list[tuple[WantedCell, WantedEvaluation]]]:
@@ -222,6 +237,10 @@ def _notes(plan: TablePlan, rows: Sequence[Row], columns: Sequence[Sequence[Entr
         yield "A dash in the paper's column: the paper's text states no number there."
     else:
         yield "The paper's text states no number of this table."
+    found = Counter(entry.reference.source for entry in entries if entry.reference)
+    foreign = ", ".join(f"{count} {SOURCES[source]}" for source, count in found.items() if source in SOURCES)
+    if foreign:
+        yield f"Numbers in the paper's column that were not read in the paper: {foreign} (sweeps/reference names each source)."
     wanted = {cell.id for cell in plan.wanted}
     mine = [row for row in rows if row["cell"] in wanted and row["scale"] == plan.scale]
     for metric in plan.beside:

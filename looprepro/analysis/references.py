@@ -14,7 +14,9 @@ class Reference:
 
     value: float
     stated_in: str
-    """Its place in the paper, or how it follows from a stated number."""
+    """Its place in the paper, or how it follows from a stated number; where it was found, if not there."""
+    source: str = "paper"
+    """Whose number it is: "paper", "third party", "other paper", "independent"."""
 
 
 class References:
@@ -38,4 +40,4 @@ def load_references(sweep: Sweep) -> References:
     """The numbers that the sweep's paper states for its table; none where it states none."""
     row_axis = sweep.layout.rows[0]
     numbers = stated_numbers(sweep.paper).get(sweep.name, [])
-    return References((number.roles(row_axis), Reference(number.value, number.stated_in)) for number in numbers)
+    return References((number.roles(row_axis), Reference(number.value, number.stated_in, number.source)) for number in numbers)

@@ -14,8 +14,21 @@ from looprepro.analysis.schema import Row
 from looprepro.analysis.source import Document
 from looprepro.store import CellRecord, Problem
 
-LOGGED = ("loss", "grad_norm", "validation_loss", "max_decay", "relative_change")
+LOGGED = (
+    "loss",
+    "grad_norm",
+    "validation_loss",
+    "max_decay",
+    "relative_change",
+    "alpha_1",
+    "alpha_2",
+    "residual",
+    "iterations",
+    "exact_accuracy",
+    "halted",
+)
 """Values of metrics.jsonl that become series."""
+REASONER_TASKS = ("state_tracking", "sudoku", "maze", "arc")
 ENDED = ("done", "diverged", "failed")
 """Statuses that leave rows. Whatever else a cell is (running, lost, planned), it is missing, and missing is not stored."""
 
@@ -86,10 +99,20 @@ def cell_series(record: CellRecord) -> dict[str, Points]:
             series[name] = (steps, [merged[step] for step in steps])
     for document in record.series:
         series |= _drawn(document, "")
-    for evaluation in record.evaluations.values():
-        budget = (evaluation.get("evaluation") or {}).get("T")
-        series |= _drawn(evaluation.get("series") or {}, f"@T={budget}")
+    for id, document in record.evaluations.items():
+        evaluation, drawn = document.get("evaluation") or {}, document.get("series") or {}
+        if evaluation.get("kind") == "reasoner":
+            # One cell is measured at one T with several settings of its solver, so T does not tell these apart.
+            drawn = {f"{name.partition('@')[0]}@{id}": points for name, points in drawn.items()}
+        series |= _drawn(drawn, f"@T={evaluation.get('T')}")
     return series
+
+
+def series_name(row: Row, name: str) -> str:
+    """What the series ``name`` of the cell of ``row``, or of its evaluation, is called in series.parquet."""
+    if name in LOGGED:
+        return name
+    return f"{name}@{row['evaluation']}" if row.get("task") in REASONER_TASKS else f"{name}@T={row['T']}"
 
 
 def digest_of(points: Points | None) -> str | None:

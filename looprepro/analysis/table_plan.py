@@ -51,5 +51,8 @@ def _paper_setting(sweep: Sweep) -> tuple[int | None, dict[str, int]]:
         return None, {}
     cells = expand(sweep, "paper", seeds="0").cells
     widths = {planned.cell.model.width for planned in cells}
-    budgets = {e.role: e.evaluation.T for planned in cells for e in planned.evaluations}
-    return (widths.pop() if len(widths) == 1 else None), budgets
+    budgets: dict[str, set[int]] = {}
+    for planned in cells:
+        for e in planned.evaluations:
+            budgets.setdefault(e.role, set()).add(e.evaluation.T)
+    return (widths.pop() if len(widths) == 1 else None), {role: T.pop() for role, T in budgets.items() if len(T) == 1}

@@ -9,14 +9,31 @@ import typer
 from looprepro.cli.options import RESULTS, Json, ResultsFolder, Scale, chosen_scale, say
 
 Only = Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="C1, C5: show these only.", show_default=False)]
-Paper = Annotated[str, typer.Option("--paper", help="Whose claims: a file of sweeps/claims/.")]
+Paper = Annotated[
+    str | None,
+    typer.Option(
+        "--paper", help="Whose claims: rotate_the_loop or fixed_point_reasoners; both if left out.", show_default=False
+    ),
+]
+
+
+NOTED = {"rotate_the_loop": "table1", "fixed_point_reasoners": "fprm_table1"}
+"""Sweep whose note says what a scale shows of a paper."""
+
+
+def note_of(scale: str) -> str:
+    """What ``scale`` shows of each paper, in one line: a reader of a verdict must know of stand-ins."""
+    from looprepro.planning import load_sweep
+    from looprepro.planning.claims import PAPERS
+
+    return " ".join(f"{PAPERS[paper]}: {load_sweep(sweep).scale(scale).note}" for paper, sweep in NOTED.items())
 
 
 def claims(
     only: Only = None,
     scale: Scale = None,
     results: ResultsFolder = RESULTS,
-    paper: Paper = "rotate_the_loop",
+    paper: Paper = None,
     as_json: Json = False,
 ) -> None:
     """Judge every claim on collected results: supported, contradicted, undecided, single run or no data. Also writes
@@ -29,24 +46,34 @@ def claims(
     from looprepro.files.errors import ConfigError
     from looprepro.files.json_files import pretty_json
     from looprepro.planning import load_sweep
-    from looprepro.planning.claims import load_claims
+    from looprepro.planning.claims import PAPERS, load_claims
     from looprepro.report import claims as shown
 
-    loaded = load_claims(paper)
-    unknown = set(only or ()) - {claim.id for claim in loaded}
+    loaded = {name: load_claims(name) for name in ([paper] if paper else PAPERS)}
+    known = [claim.id for claims in loaded.values() for claim in claims]
+    unknown = set(only or ()) - set(known)
     if unknown:
-        raise ConfigError(f"no claim is called {sorted(unknown)[0]}", f"There are {', '.join(claim.id for claim in loaded)}")
+        raise ConfigError(f"no claim is called {sorted(unknown)[0]}", f"There are {', '.join(known)}")
     wanted = chosen_scale(scale)
     found = load_results(results, wanted)
-    findings, gains = judge(loaded, found), decomposition(Samples(found))
-    note = load_sweep("table1").scale(wanted).note
+    judged = {name: judge(claims, found) for name, claims in loaded.items()}
+    gains = decomposition(Samples(found)) if "rotate_the_loop" in loaded else []
+    notes = {name: load_sweep(NOTED[name]).scale(wanted).note for name in loaded if name in NOTED}
     path = found.folder / "claims.json"
-    whole = shown.document(wanted, note, findings, gains)
-    write_text(path, pretty_json(whole))
+    if paper is None:
+        everything = [finding for findings in judged.values() for finding in findings]
+        write_text(path, pretty_json(shown.document(wanted, note_of(wanted), everything, gains)))
     if only:  # the correction ran over the whole family all the same
-        findings, gains = [finding for finding in findings if finding.claim.id in only], []
+        judged = {name: [finding for finding in findings if finding.claim.id in only] for name, findings in judged.items()}
+        judged, gains = {name: findings for name, findings in judged.items() if findings}, []
     if as_json:
-        typer.echo(pretty_json(shown.document(wanted, note, findings, gains)), nl=False)
+        everything = [finding for findings in judged.values() for finding in findings]
+        typer.echo(pretty_json(shown.document(wanted, note_of(wanted), everything, gains)), nl=False)
         return
-    typer.echo(shown.text(wanted, note, findings, gains), nl=False)
-    say(f"{path}")
+    texts = [
+        shown.text(wanted, notes.get(name, ""), findings, gains if name == "rotate_the_loop" else [], PAPERS.get(name, name))
+        for name, findings in judged.items()
+    ]
+    typer.echo("\n".join(texts), nl=False)
+    if paper is None:
+        say(f"{path}")

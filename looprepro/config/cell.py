@@ -12,12 +12,15 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from looprepro.config.base import Frozen, kind_or
 from looprepro.config.evaluations import BudgetEvaluation, Evaluation, LanguageEvaluation, ReasonerEvaluation, parse_evaluation
-from looprepro.config.models import PARCAE_DECAY, FixedPointReasoner, Injection, LoopedTransformer, Recurrence
-from looprepro.config.tasks import GroupWordsTask, LanguageTask, StateTrackingTask
-from looprepro.config.training import LanguageTraining, ParcaeCompat, ReasonerTraining, Training
+from looprepro.config.models import PARCAE_DECAY, Injection, LoopedTransformer, Recurrence
+from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, SudokuTask
+from looprepro.config.reasoners import FixedPointReasoner, ReasonerTraining, RecursiveModel
+from looprepro.config.tasks import GroupWordsTask, LanguageTask
+from looprepro.config.training import LanguageTraining, ParcaeCompat, Training
 
 __all__ = [
     "PARCAE_DECAY",
+    "ArcTask",
     "BudgetEvaluation",
     "Cell",
     "Evaluation",
@@ -31,11 +34,14 @@ __all__ = [
     "LanguageTask",
     "LanguageTraining",
     "LoopedTransformer",
+    "MazeTask",
     "ParcaeCompat",
     "ReasonerEvaluation",
     "ReasonerTraining",
     "Recurrence",
+    "RecursiveModel",
     "StateTrackingTask",
+    "SudokuTask",
     "Training",
     "narrow",
     "parse_evaluation",
@@ -50,7 +56,10 @@ Family = Literal["words", "language", "reasoner"]
 _FAMILIES: dict[str, tuple[Family, tuple[str, ...], str]] = {
     "group_words": ("words", ("looped_transformer",), "steps"),
     "language": ("language", ("looped_transformer",), "tokens"),
-    "state_tracking": ("reasoner", ("fixed_point",), "windows"),
+    "state_tracking": ("reasoner", ("fixed_point", "recursive", "looped_transformer"), "windows"),
+    "sudoku": ("reasoner", ("fixed_point", "recursive"), "windows"),
+    "maze": ("reasoner", ("fixed_point", "recursive"), "windows"),
+    "arc": ("reasoner", ("fixed_point", "recursive"), "windows"),
 }
 """Task -> its family, the models that can learn it, and the way of training."""
 
@@ -61,11 +70,16 @@ class Cell(Frozen):
     task: Annotated[
         Annotated[GroupWordsTask, Tag("group_words")]
         | Annotated[LanguageTask, Tag("language")]
-        | Annotated[StateTrackingTask, Tag("state_tracking")],
+        | Annotated[StateTrackingTask, Tag("state_tracking")]
+        | Annotated[SudokuTask, Tag("sudoku")]
+        | Annotated[MazeTask, Tag("maze")]
+        | Annotated[ArcTask, Tag("arc")],
         Discriminator(kind_or("group_words")),
     ]
     model: Annotated[
-        Annotated[LoopedTransformer, Tag("looped_transformer")] | Annotated[FixedPointReasoner, Tag("fixed_point")],
+        Annotated[LoopedTransformer, Tag("looped_transformer")]
+        | Annotated[FixedPointReasoner, Tag("fixed_point")]
+        | Annotated[RecursiveModel, Tag("recursive")],
         Discriminator(kind_or("looped_transformer")),
     ]
     training: Annotated[

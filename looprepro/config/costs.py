@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from looprepro.config import formulas, language_formulas
+from looprepro.config import formulas, language_formulas, reasoner_formulas
 from looprepro.config.cell import Cell, Family, LanguageTraining
 
 _TRAIN_FLOPS: Mapping[Family, Callable[[Cell], float]] = {
     "words": formulas.train_flops,
     "language": language_formulas.train_flops,
+    "reasoner": reasoner_formulas.train_flops,
 }
 _MEMORY_BYTES: Mapping[Family, Callable[[Cell], float]] = {
     "words": formulas.memory_bytes,
     "language": language_formulas.memory_bytes,
+    "reasoner": reasoner_formulas.memory_bytes,
 }
 
 

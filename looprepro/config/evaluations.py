@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, field_validator
 
 from looprepro.config.base import Frozen, kind_or
+from looprepro.config.reasoners import SolverFields
 
 
 class BudgetEvaluation(Frozen):
@@ -54,14 +55,18 @@ class LanguageEvaluation(Frozen):
         return tuple(sorted(set(metrics)))
 
 
-class ReasonerEvaluation(Frozen):
-    """Answers of a fixed-point reasoner, or of a recursive model, within a number of iterations."""
+class ReasonerEvaluation(SolverFields):
+    """One measurement of a reasoner: every item is iterated until it halts, and answers what it then holds."""
 
     kind: Literal["reasoner"] = "reasoner"
     T: int = Field(ge=1)
-    """The budget: at most this many iterations per sample."""
+    """The cap: iterations (FPRM) or supervision steps (the recursive models) after which an item answers in any case."""
+    gamma: float = Field(0.99, gt=0.0, le=1.0)
+    """Factor of eta after ``patience`` iterations without a smaller residual."""
+    freeze: bool = True
+    """Each item halts alone and keeps its state. False: a batch goes on until its last item halts, as in the released code."""
     items: int = Field(1024, ge=1)
-    """Evaluation samples, from a stream that training never draws."""
+    """Evaluation items, from a stream that training never draws."""
 
 
 Evaluation = BudgetEvaluation | LanguageEvaluation | ReasonerEvaluation

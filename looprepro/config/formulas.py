@@ -209,10 +209,15 @@ def activation_bytes(cell: Cell) -> float:
     """
     task, model, training = word_parts(cell)
     _, with_gradient = mean_steps(model.recurrence)
+    return activation_bytes_of(model, vocabulary(task), training.batch * positions(task), with_gradient)
+
+
+def activation_bytes_of(model: LoopedTransformer, vocabulary: int, positions: int, with_gradient: float) -> float:
+    """The same for so many positions in all and so many recurrent steps with gradient."""
     layer = 14 * model.width + 2 * _mlp_width(model)
     applied = model.prelude_layers + model.coda_layers + with_gradient * model.core_layers
-    per_position = applied * layer + with_gradient * model.width + 6 * model.width + 3 * vocabulary(task)
-    return FLOAT_BYTES * training.batch * positions(task) * per_position
+    per_position = applied * layer + with_gradient * model.width + 6 * model.width + 3 * vocabulary
+    return FLOAT_BYTES * positions * per_position
 
 
 def memory_bytes(cell: Cell) -> float:

@@ -1,4 +1,4 @@
-"""The networks, every number of them: looped transformers with their injections, and fixed-point reasoners."""
+"""Looped transformers and their injections, every number of them. Reasoners: config/reasoners.py."""
 
 from __future__ import annotations
 
@@ -113,14 +113,3 @@ class LoopedTransformer(Frozen):
         if self.mlp_width is None:
             object.__setattr__(self, "mlp_width", 4 * self.width)
         return self
-
-
-class FixedPointReasoner(Frozen):
-    """A weight-tied loop run to its fixed point (Fixed-Point Reasoners, section 3)."""
-
-    kind: Literal["fixed_point"] = "fixed_point"
-    width: int = Field(512, ge=2)
-    """d: width of the state."""
-    heads: int = Field(8, ge=1)
-    layers: int = Field(2, ge=1)
-    """L: Transformer layers per iteration."""

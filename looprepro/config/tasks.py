@@ -39,17 +39,3 @@ class LanguageTask(Frozen):
     """Attention stays inside each document of a row; as published it runs across them."""
     content: str | None = None
     """The SHA-256 that the corpus must have (``looprepro data list --json``); None: any, and the result records which."""
-
-
-class StateTrackingTask(Frozen):
-    """Every prefix product of a word of a finite group, longer words at test than in training (Fixed-Point Reasoners, 4.1)."""
-
-    kind: Literal["state_tracking"] = "state_tracking"
-    group: str = Field("A5", pattern=r"^[SAZ][1-9][0-9]*$")
-    """S_n (symmetric), A_n (alternating) or Z_n (cyclic)."""
-    length: int = Field(32, ge=2)
-    """Letters of a training word."""
-    test_length: int = Field(128, ge=2)
-    """Letters of an evaluation word."""
-    alphabet: Literal["all", "generators"] = "all"
-    """Letters are drawn from all group elements, or from a small stated generating set."""

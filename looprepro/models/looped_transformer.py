@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -224,6 +224,29 @@ class LoopedTransformer(nn.Module):
             before, state = state, step(state, per_row)
         return (state - before).flatten(1).norm(dim=1) / state.flatten(1).norm(dim=1)
 
+    def encode(self, tokens: torch.Tensor) -> torch.Tensor:
+        """e ``[rows, time, width]``: what the loop is driven by. For models without value embeddings, as the two below."""
+        assert not self.config.value_embeddings
+        e = self.embedding(tokens)
+        for block in self.prelude:
+            e = block(e, self.rope[: tokens.shape[1]])
+        return self.norm_prelude(e)
+
+    def recur(self, h: torch.Tensor, e: torch.Tensor, probe: Callable[[torch.Tensor], None] | None = None) -> torch.Tensor:
+        """One recurrent step from ``h`` with ``e`` injected; ``probe`` is shown the state after each core block."""
+        op = self.injection.operator()
+        h = self.injection.step(h, op, self.injection.drive(e, op))
+        for block in self.core:
+            h = block(h, self.rope[: h.shape[1]])
+            if probe is not None:
+                probe(h)
+        return h
+
+    def decode(self, h: torch.Tensor) -> torch.Tensor:
+        """Logits ``[rows, time, vocabulary]`` from a state."""
+        assert not self.config.value_embeddings
+        return self._read(h, None, None)
+
     def _check(self, tokens: torch.Tensor, state: torch.Tensor) -> None:
         if tokens.shape[-1] > self.max_positions:
             raise ConfigError(
@@ -235,10 +258,10 @@ class LoopedTransformer(nn.Module):
                 f"state {tuple(state.shape)} does not fit tokens {tuple(tokens.shape)} at width {self.config.width}"
             )
 
-    def _value(self, layer: int, tokens: torch.Tensor) -> torch.Tensor | None:
+    def _value(self, layer: int, tokens: torch.Tensor | None) -> torch.Tensor | None:
         """The value vectors ``[rows, time, width]`` of layer ``layer``, where it has a table."""
         key = str(layer)
-        return self.value_tables[key](tokens) if key in self.value_tables else None
+        return self.value_tables[key](tokens) if tokens is not None and key in self.value_tables else None
 
     def _prepare(self, tokens: torch.Tensor, documents: torch.Tensor | None) -> tuple[Any, PerRow]:
         """(operator, per-row tensors): all that the steps need and that does not depend on the step."""
@@ -273,7 +296,7 @@ class LoopedTransformer(nn.Module):
             h = block(h, rope, next(given) if has_gate else None, mask)
         return h
 
-    def _read(self, h: torch.Tensor, tokens: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
+    def _read(self, h: torch.Tensor, tokens: torch.Tensor | None, documents: torch.Tensor | None) -> torch.Tensor:
         """Logits from the state after the loop."""
         h = self.readout(h)
         rope = self.rope[: h.shape[-2]]

@@ -19,10 +19,16 @@ A metric ``a|b`` is b where no run has a."""
 
 RESERVED = ("sweep", "metric", "series", "span", "column", "T", "device")
 """Keys of a selector that are not axes."""
-SPANS = {"first quarter": (0.0, 0.25), "last quarter": (0.75, 1.0)}
+SPANS = {
+    "first quarter": (0.0, 0.25),
+    "last quarter": (0.75, 1.0),
+    "first third": (0.0, 1 / 3),
+    "middle third": (1 / 3, 2 / 3),
+    "last third": (2 / 3, 1.0),
+}
 """Parts of a series that a sample may average over, as shares of its points."""
 
-Kind = Literal["greater", "disjoint", "equal", "contrast", "range", "bound", "total", "poisson_tail", "winner"]
+Kind = Literal["greater", "disjoint", "equal", "contrast", "range", "bound", "total", "poisson_tail", "winner", "elsewhere"]
 
 
 class Term(Frozen):
@@ -68,6 +74,8 @@ class Part(Frozen):
     device: str | None = None
     mean: float | None = None
     reaches: int | None = None
+    where: str | None = None
+    """Of ``elsewhere``: the test that holds a theorem, or why nothing here can decide."""
 
     @field_validator("of", "a", "b", mode="before")
     @classmethod
@@ -86,6 +94,7 @@ class Part(Frozen):
             "total": ("sweeps", "low", "high"),
             "poisson_tail": ("mean", "reaches", "limit"),
             "winner": ("of", "over", "between"),
+            "elsewhere": ("where",),
         }
         absent = [name for name in needs[self.kind] if getattr(self, name) in (None, (), {})]
         if absent:
@@ -122,6 +131,10 @@ class Claim(Frozen):
 
 class _File(Frozen):
     claims: tuple[Claim, ...]
+
+
+PAPERS = {"rotate_the_loop": "Rotate the Loop", "fixed_point_reasoners": "Fixed-Point Reasoners"}
+"""Files of sweeps/claims/ and what their papers are called."""
 
 
 def load_claims(paper: str, folder: Path | None = None) -> tuple[Claim, ...]:

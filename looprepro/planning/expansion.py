@@ -18,9 +18,9 @@ from looprepro.config.evaluations import EVALUATIONS
 from looprepro.config.identity import digest, evaluation_id, slug
 from looprepro.files.errors import ConfigError, IdentityCollision
 from looprepro.planning import overrides as cli
-from looprepro.planning.keys import Setting, leaves, nearest, settings
+from looprepro.planning.keys import CAP, Setting, leaves, nearest, settings
 from looprepro.planning.operators import source_hash
-from looprepro.planning.roles import SYMBOLS, canonical, is_symbolic, resolve
+from looprepro.planning.roles import SYMBOLS, canonical, resolve
 from looprepro.planning.schema import Layout, Point, Sweep
 
 SOURCE = "model.injection.source"
@@ -89,6 +89,15 @@ class _AxisPoint:
     settings: Mapping[str, Setting]
 
 
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    of: Mapping[str, str]
+    settings: Mapping[str, Setting]
+
+    def matches(self, roles: Mapping[str, str]) -> bool:
+        return all(roles[axis] == role for axis, role in self.of.items())
+
+
 def expand(
     sweep: Sweep,
     scale: str,
@@ -133,6 +142,7 @@ def expand(
         selection.check(name, (point.role for point in points))
         kept[name] = tuple(point for point in points if selection.keeps(name, point.role))
 
+    rules = _rules(sweep, scale, axes)
     found: dict[str, PlannedCell] = {}
     texts = tuple(override.text for override in given)
     evaluations = _Evaluations(sweep, scale, given, selection)
@@ -143,10 +153,13 @@ def expand(
         chosen = fixed.copy()
         for point in combination:
             chosen.update(point.settings)
-        chosen.update(over)
         roles = {name: point.role for name, point in zip(kept, combination, strict=True)}
         if sweep.skips(scale, roles):
             continue
+        for rule in rules:
+            if rule.matches(roles):
+                chosen.update(rule.settings)
+        chosen.update(over)
         tree = _tree(chosen, hashes)
         measuring = tree.pop("evaluation")
         cell = _cell(tree, chosen, sweep, scale, roles)
@@ -244,6 +257,34 @@ def _axes(sweep: Sweep, scale: str) -> dict[str, tuple[_AxisPoint, ...]]:
     return axes
 
 
+def _rules(sweep: Sweep, scale: str, axes: Mapping[str, Sequence[_AxisPoint]]) -> list[_Rule]:
+    """What holds for particular combinations: the scale's rules where it has any, else the sweep's."""
+    overlay = sweep.scale(scale).combinations
+    combinations = sweep.combinations if overlay is None else overlay
+    path: tuple[str | int, ...] = ("combinations",) if overlay is None else ("scales", scale, "combinations")
+    found = []
+    for index, combination in enumerate(combinations):
+        here = (*path, index)
+        for axis, role in combination.of.items():
+            where = f"{sweep.path}:{sweep.document.line((*here, 'of'))}"
+            if axis not in axes:
+                raise ConfigError(f"{where}: no axis '{axis}'", f"Did you mean '{nearest(axis, axes)}'?")
+            if canonical(role) not in (known := _roles_anywhere(sweep, axis)):
+                near = nearest(role, known)
+                raise ConfigError(f"{where}: axis '{axis}' has no point '{role}' at any scale", f"Did you mean '{near}'?")
+        given = settings(sweep.document, (*here, "set"), 2)
+        found.append(_Rule({axis: canonical(role) for axis, role in combination.of.items()}, given))
+    return found
+
+
+def _roles_anywhere(sweep: Sweep, axis: str) -> set[str]:
+    """Roles of an axis at any scale."""
+    points: list[Point | str] = list(sweep.axes.get(axis, ()))
+    for overlay in sweep.scales.values():
+        points += overlay.axes.get(axis, ())
+    return {canonical(point if isinstance(point, str) else point.role) for point in points}
+
+
 def _axis_point(sweep: Sweep, point: Point, path: tuple[str | int, ...]) -> _AxisPoint:
     role = canonical(point.role)
     return _AxisPoint(role, point.label or role, settings(sweep.document, (*path, "set"), 2) if point.set else {})
@@ -255,7 +296,7 @@ def _tree(chosen: Mapping[str, Setting], hashes: dict[str, str]) -> dict[str, An
     symbols: dict[str, Any] | None = None
     for key, setting in chosen.items():
         value = setting.value
-        if isinstance(value, str) and is_symbolic(value):
+        if isinstance(value, str) and leaves()[key].is_symbolic(value):
             if symbols is None:
                 symbols = {s: _number(chosen, target) for s, target in SYMBOLS.items()}
             try:
@@ -359,6 +400,7 @@ class _Evaluations:
     def of(self, cell: Cell, measuring: Mapping[str, Any], chosen: Mapping[str, Setting]) -> tuple[PlannedEvaluation, ...]:
         """What is measured on ``cell``; ``measuring`` holds the ``evaluation.*`` of its combination."""
         symbols = {symbol: _value(cell, measuring, target) for symbol, target in SYMBOLS.items()}
+        measuring = {name: value for name, value in measuring.items() if f"evaluation.{name}" != CAP}
         key = (cell.family, *symbols.values(), repr(sorted(measuring.items())))
         if key not in self._known:
             self._known[key] = self._resolve(cell, symbols, measuring, chosen)

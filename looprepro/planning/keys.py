@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from looprepro.config.cell import Cell
 from looprepro.config.evaluations import EVALUATIONS
 from looprepro.files.errors import ConfigError
 from looprepro.files.yaml_files import Document, KeyPath
+from looprepro.planning.roles import is_symbolic
 
 SYNONYMS: Mapping[str, str] = {
     "learning_rate": "training.lr",
@@ -40,6 +41,12 @@ SYNONYMS: Mapping[str, str] = {
 """What other code bases call our keys: only used to find the nearest valid key of a misspelt one."""
 
 
+CAP = "evaluation.cap"
+"""What the symbol ``cap`` stands for in a sweep's budgets: iterations of one model, supervision steps of another. It is no
+field of an evaluation, which holds the resulting T alone."""
+_CAP_FIELD = FieldInfo(annotation=int, default=None)
+
+
 @dataclass(frozen=True)
 class Leaf:
     """One key that takes a value."""
@@ -56,6 +63,17 @@ class Leaf:
     def parse(self, value: Any) -> Any:
         """``value`` as the field's type ("1e-3" -> 0.001). Raises pydantic's ``ValidationError``."""
         return _adapter(self.key).validate_python(value)
+
+    def is_symbolic(self, value: Any) -> bool:
+        """Whether ``value`` is a symbol such as "d/2" here: "2d" is one where a number is wanted, and a value where it names
+        a kind of convolution."""
+        if not is_symbolic(value):
+            return False
+        try:
+            self.parse(value)
+        except ValidationError:
+            return True
+        return False
 
     def parse_text(self, text: str) -> Any:
         """What was typed on a command line, as the field's type: "null" is None, brackets make a list."""
@@ -78,7 +96,7 @@ def leaves() -> dict[str, Leaf]:
             if all(str(field.annotation) != str(known.annotation) for known in found.setdefault(key, [])):
                 found[key].append(field)
     kept = found.keys() - {"seed", "evaluation.T", "evaluation.items", "evaluation.kind"}
-    return {key: Leaf(key, tuple(fields)) for key, fields in found.items() if key in kept}
+    return {key: Leaf(key, tuple(fields)) for key, fields in found.items() if key in kept} | {CAP: Leaf(CAP, (_CAP_FIELD,))}
 
 
 @cache

@@ -90,7 +90,7 @@ def split_values(text: str) -> list[str]:
 
 def parse_value(key: str, text: str, where: str) -> Any:
     """``text`` as the type of ``key``; symbolic values ("d/2") stay text until the cell is known."""
-    if is_symbolic(text):
+    if is_symbolic(text) if key == ITEMS else leaves()[key].is_symbolic(text):
         return canonical(text)
     try:
         return TypeAdapter(int).validate_python(text) if key == ITEMS else leaves()[key].parse_text(text)

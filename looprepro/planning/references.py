@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -24,7 +24,9 @@ class StatedNumber(Frozen):
     """Axis (or "T") -> role, for the sweep's column axes."""
     value: float
     stated_in: str = Field(min_length=1)
-    """Its place in the paper, or how it follows from a stated number."""
+    """Its place in the paper, or how it follows from a stated number; where it was found, if not there."""
+    source: Literal["paper", "third party", "other paper", "independent"] = "paper"
+    """Read in the paper's own text; quoted from it by others; of another paper; or measured by others on its checkpoints."""
 
     def roles(self, row_axis: str) -> dict[str, str]:
         """Axis -> canonical role, rows and columns together."""

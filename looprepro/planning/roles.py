@@ -6,10 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-SYMBOLS: Mapping[str, str] = {"d": "model.width", "n": "task.length", "T_max": "model.recurrence.maximum"}
+SYMBOLS: Mapping[str, str] = {
+    "d": "model.width",
+    "n": "task.length",
+    "T_max": "model.recurrence.maximum",
+    "cap": "evaluation.cap",
+}
 """Symbol -> the configuration key it stands for."""
 
-_EXPRESSION = re.compile(r"(\d*)\*?(T_max|d|n)(?:/(\d+))?")
+_EXPRESSION = re.compile(r"(\d*)\*?(T_max|cap|d|n)(?:/(\d+))?")
 
 
 def is_symbolic(value: Any) -> bool:

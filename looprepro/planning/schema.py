@@ -29,6 +29,15 @@ class Point(Frozen):
     """Configuration keys and values; a value may be symbolic ("d/2")."""
 
 
+class Combination(Frozen):
+    """What holds where several axes meet: settings that no single axis can make. Empty places are ``skip``."""
+
+    of: dict[str, str] = Field(min_length=1)
+    """Axis -> role."""
+    set: dict[str, Any] = Field(min_length=1)
+    """Configuration keys and values; they replace what the axes set."""
+
+
 class Evaluations(Frozen):
     """What is measured on every cell's weights."""
 
@@ -70,6 +79,8 @@ class Scale(Frozen):
     set: dict[str, Any] = Field(default_factory=dict)
     axes: dict[str, tuple[Point | str, ...]] = Field(default_factory=dict)
     """Axes replaced as a whole; a bare role takes over the sweep's own point."""
+    combinations: tuple[Combination, ...] | None = None
+    """Instead of the sweep's; None: the sweep's."""
     skip: tuple[dict[str, tuple[str, ...]], ...] = ()
     """Combinations left out at this scale, besides the sweep's; "seed" may be named like an axis (not with --seeds)."""
     evaluations: EvaluationsOverlay = EvaluationsOverlay()
@@ -99,6 +110,7 @@ class SweepFile(Frozen):
     base: dict[str, Any]
     """The configuration of every cell; scales, then axes, then overrides replace its values."""
     axes: dict[str, tuple[Point, ...]] = Field(min_length=1)
+    combinations: tuple[Combination, ...] = ()
     skip: tuple[dict[str, tuple[str, ...]], ...] = ()
     """Combinations that the table does not have: axis -> roles. Left out where every axis named has a listed role."""
     evaluations: Evaluations
@@ -219,6 +231,8 @@ def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
             return Evaluations
         case ("layout",):
             return Layout
+        case ("combinations", _) | ("scales", _, "combinations", _):
+            return Combination
         case ("axes", _, _) | ("scales", _, "axes", _, _, *_):
             return Point
     return SweepFile

@@ -42,11 +42,11 @@ def document(scale: str, note: str, findings: Sequence[Finding], gains: Sequence
     }
 
 
-def text(scale: str, note: str, findings: Sequence[Finding], gains: Sequence[Gain]) -> str:
-    """For the eye: one block per claim, then the decomposition."""
+def text(scale: str, note: str, findings: Sequence[Finding], gains: Sequence[Gain], title: str = "Rotate the Loop") -> str:
+    """For the eye: one block per claim of the paper called ``title``, then the decomposition."""
     counts = Counter(found.verdict for found in findings)
     lines = [
-        f"Claims of Rotate the Loop, judged at scale {scale}: {', '.join(f'{n} {v}' for v, n in sorted(counts.items()))}",
+        f"Claims of {title}, judged at scale {scale}: {', '.join(f'{n} {v}' for v, n in sorted(counts.items()))}",
         f"Scale {scale}: {note}",
         "p is corrected within a family (Holm); an interval is the 95% interval of the deciding part alone.",
         "",
@@ -56,7 +56,7 @@ def text(scale: str, note: str, findings: Sequence[Finding], gains: Sequence[Gai
         lines.append(f"      {decided(found)}")
         if found.claim.note:
             lines.append(f"      note: {found.claim.note}")
-    return "\n".join([*lines, "", *gain_lines(scale, gains), ""])
+    return "\n".join([*lines, "", *gain_lines(scale, gains), *([""] if gains else [])])
 
 
 def decided(found: Finding) -> str:

@@ -21,12 +21,14 @@ from looprepro.analysis.table import Table
 from looprepro.files.atomic import write_text
 from looprepro.files.errors import StoreError
 from looprepro.report.claims import decided, signed
+from looprepro.report.fixed_point import FIGURES as FIXED_POINT
+from looprepro.report.fixed_point import drawable
 from looprepro.report.grid import Grid, grid
 from looprepro.report.markdown import to_html
 from looprepro.report.numbers import DASH, number
-from looprepro.report.plots import plot
+from looprepro.report.plots import plot, plot_fixed_point
 
-TITLE = "Rotate the Loop, reproduced"
+TITLE = "Rotate the Loop and Fixed-Point Reasoners, reproduced"
 CAPTIONS = {
     "gram": "Figure 2: cosines between the directions of a written state after t and s steps.",
     "spectrum": "Figure 3: eigenvalues of the state map in the unit disk.",
@@ -143,18 +145,26 @@ def _figures(results: Results, cells: dict[str, set[str]]) -> tuple[list[dict[st
             except StoreError as error:
                 undrawn.append(f"{name}: {error.message}")
                 continue
-            data = png.read_bytes()
-            width, height = struct.unpack(">II", data[16:24])  # of the PNG header
-            drawn.append(
-                {
-                    "stem": png.stem,
-                    "caption": CAPTIONS[name] + (f" {sweep}." if sweep != "table1" else ""),
-                    "data": base64.b64encode(data).decode("ascii"),
-                    "width": round(width / PIXELS),
-                    "height": round(height / PIXELS),
-                }
-            )
+            drawn.append(_embedded(png, CAPTIONS[name] + (f" {sweep}." if sweep != "table1" else "")))
+    for stem in drawable(results) if cells else ():
+        sweep, _, caption = FIXED_POINT[stem]
+        try:
+            drawn.append(_embedded(plot_fixed_point(stem, results, cells.get(sweep))[0], caption))
+        except StoreError as error:
+            undrawn.append(f"{stem}: {error.message}")
     return drawn, undrawn
+
+
+def _embedded(png: Path, caption: str) -> dict[str, Any]:
+    data = png.read_bytes()
+    width, height = struct.unpack(">II", data[16:24])  # of the PNG header
+    return {
+        "stem": png.stem,
+        "caption": caption,
+        "data": base64.b64encode(data).decode("ascii"),
+        "width": round(width / PIXELS),
+        "height": round(height / PIXELS),
+    }
 
 
 def _cost_line(sweep: str, statuses: dict[str, int], hours: float, unknown: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from looprepro.report.curves import curves
 from looprepro.report.defect import defect
 from looprepro.report.depth import depth
 from looprepro.report.figure import style
+from looprepro.report.fixed_point import draw as draw_fixed_point
 from looprepro.report.gram import gram
 from looprepro.report.groups import groups
 from looprepro.report.positions import positions
@@ -19,6 +20,12 @@ from looprepro.report.spectrum import spectrum
 FIGURES = ("gram", "spectrum", "groups", "depth", "positions", "curves", "defect")
 """Names that ``looprepro plot`` accepts."""
 DEFAULT_SWEEP = "table1"
+
+
+def plot_fixed_point(stem: str, results: Results, cells: Collection[str] | None) -> list[Path]:
+    """Draw one figure of Fixed-Point Reasoners (report/fixed_point.py); the paths of png, pdf and csv."""
+    with style():
+        return draw_fixed_point(stem, results, results.folder / "figures", cells)
 
 
 def plot(

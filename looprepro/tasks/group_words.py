@@ -18,7 +18,7 @@ from torch import Tensor
 from looprepro import randomness
 from looprepro.config.cell import GroupWordsTask
 from looprepro.tasks.curriculum import Curriculum
-from looprepro.tasks.groups import FiniteGroup, finite_group
+from looprepro.tasks.groups import FiniteGroup, alphabet, finite_group
 from looprepro.tasks.overlap import occurring
 from looprepro.tasks.task import UNSCORED, Batch, Count
 
@@ -41,7 +41,7 @@ class GroupWords:
         self.steps = steps
         self.batch = batch
         self.group: FiniteGroup = finite_group(config.group)
-        self.alphabet = _alphabet(self.group, config.alphabet)
+        self.alphabet = alphabet(self.group, config.alphabet)
         """Int64 ``[letters]``: the element ids that words are made of."""
         make = Curriculum.doubling if config.curriculum == "doubling" else Curriculum.none
         self.curriculum = make(config.length, steps)
@@ -132,11 +132,3 @@ class GroupWords:
         and shapes stay static."""
         logits = logits[..., self._offset :, :]
         return logits, batch.targets[..., self._offset :].expand(logits.shape[:-1])
-
-
-def _alphabet(group: FiniteGroup, alphabet: str) -> Tensor:
-    """All elements, or the generating set; the identity joins a set of one (Z_n), whose words would all be equal."""
-    if alphabet == "all":
-        return torch.arange(group.order, dtype=torch.int64)
-    generators = group.generators if len(group.generators) > 1 else (0, *group.generators)
-    return torch.tensor(generators, dtype=torch.int64)

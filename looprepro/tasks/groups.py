@@ -86,6 +86,15 @@ def finite_group(name: str) -> FiniteGroup:
     return FiniteGroup(name, permutations, _table(permutations, codes), tuple(dict.fromkeys(generators.tolist())))
 
 
+def alphabet(group: FiniteGroup, letters: str) -> Tensor:
+    """Int64 ``[letters]``: all elements ("all"), or the generating set; the identity joins a set of one (Z_n), whose words
+    would all be equal."""
+    if letters == "all":
+        return torch.arange(group.order, dtype=torch.int64)
+    generators = group.generators if len(group.generators) > 1 else (0, *group.generators)
+    return torch.tensor(generators, dtype=torch.int64)
+
+
 @lru_cache(maxsize=16)
 def _flat_table(name: str, device: torch.device) -> Tensor:
     """The table of a group as ``[order^2]``, copied to a device once."""

@@ -101,6 +101,7 @@ class Family:
 _MODULES: Mapping[FamilyName, str] = {
     "words": "looprepro.training.words",
     "language": "looprepro.training.texts",
+    "reasoner": "looprepro.training.reasoners",
 }
 
 

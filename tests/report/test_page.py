@@ -82,7 +82,7 @@ def test_the_page_needs_nothing_but_itself(page: Path) -> None:
 
 def test_the_page_says_its_scale_and_holds_every_part(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert "<title>Rotate the Loop, reproduced, scale mini</title>" in text
+    assert "<title>Rotate the Loop and Fixed-Point Reasoners, reproduced, scale mini</title>" in text
     assert "not the paper&#39;s numbers." in text
     for claim in load_claims("rotate_the_loop"):
         assert f'id="{claim.id}"' in text

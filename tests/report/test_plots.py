@@ -144,7 +144,7 @@ def test_defect_tells_the_two_kinds_of_probes_apart(results: Results) -> None:
 
 
 def test_the_command_line_offers_every_figure() -> None:
-    assert tuple(NAMES) == FIGURES
+    assert tuple(NAMES) == (*FIGURES, "fixed_point")
 
 
 def test_cells_outside_the_present_sweep_are_not_drawn(results: Results) -> None:

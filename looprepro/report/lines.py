@@ -1,0 +1,123 @@
+"""Any series of a sweep's cells as lines: mean over seeds, one line per row of the table, one panel per column."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from looprepro.analysis.results import Points, Results
+from looprepro.analysis.rows import LOGGED, series_name
+from looprepro.analysis.samples import distinct, of_sweep
+from looprepro.analysis.schema import Row
+from looprepro.analysis.statistics import Summary, summarise
+from looprepro.files.errors import StoreError
+from looprepro.report.figure import MARKERS, OKABE_ITO, new_figure, save, words
+
+X_LABELS = {
+    "by_layers": "effective layers",
+    "by_difficulty": "difficulty",
+    "activation_norm": "layer",
+    "prefix_accuracy": "letters",
+}
+"""What x is, by a part of the series' name; optimiser steps where none fits."""
+LOGARITHMIC = 100.0
+"""A series whose largest value is so many times its smallest is drawn on a logarithmic axis."""
+MARKED = 12
+"""Lines of at most so many points carry markers."""
+
+
+def lines(
+    results: Results,
+    folder: Path,
+    stem: str,
+    sweep: str,
+    cells: Collection[str] | None,
+    series: str,
+    rows_by: str,
+    panels_by: tuple[str, ...],
+) -> list[Path]:
+    """``series`` over its x; a line per role on the axis ``rows_by`` and a panel per combination of roles on ``panels_by``.
+
+    At each x the mean ± SE over the distinct seeds that have a point there: a run whose activations became infinite ends early.
+    """
+    rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done"]
+    panels: dict[tuple[str, ...], dict[str, list[Points]]] = {}
+    seeds = set()
+    for row, points in _with_points(results, rows, series):
+        panel = tuple(str(row.get(f"label_{axis}") or row[f"axis_{axis}"]) for axis in panels_by)
+        panels.setdefault(panel, {}).setdefault(row[f"label_{rows_by}"], []).append(points)
+        seeds.add(row["seed"])
+    if not panels:
+        raise StoreError(
+            f"{sweep} at scale {results.scale} has no series {series}",
+            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
+        )
+    panels = dict(sorted(panels.items(), key=lambda item: [(len(text), text) for text in item[0]]))  # 4, 8, 16
+    figure, axes = new_figure(min(len(panels), 3), -(-len(panels) // 3), width=3.6, height=3.2, legend=1.8)
+    drawn: list[dict[str, Any]] = []
+    handles: dict[str, Any] = {}
+    names = list(dict.fromkeys(name for found in panels.values() for name in found))
+    for axis, (panel, found) in zip(axes, panels.items(), strict=False):
+        for name, runs in found.items():
+            index = names.index(name)
+            at = [(x, summary) for x, summary in _summaries(runs) if summary.mean is not None]
+            xs, means = [x for x, _ in at], [summary.mean or 0.0 for _, summary in at]
+            (line,) = axis.plot(
+                xs,
+                means,
+                color=OKABE_ITO[index % len(OKABE_ITO)],
+                linestyle="-" if index < len(OKABE_ITO) else "--",
+                marker=MARKERS[index % len(MARKERS)] if len(xs) <= MARKED else None,
+                markersize=4,
+            )
+            handles.setdefault(name, line)
+            low = [(s.mean or 0.0) - (s.se or 0.0) for _, s in at]
+            high = [(s.mean or 0.0) + (s.se or 0.0) for _, s in at]
+            axis.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            about = {"panel": ", ".join(panel), "line": name, "series": series}
+            drawn += [about | {"x": x, "mean": s.mean, "se": s.se, "n": s.n} for x, s in at]
+        values = [abs(row["mean"]) for row in drawn if row["panel"] == ", ".join(panel) and row["mean"]]
+        if values and min(values) > 0 and max(values) > LOGARITHMIC * min(values):
+            axis.set_yscale("log")
+        axis.set(
+            xlabel=next((text for part, text in X_LABELS.items() if part in series), "optimiser step"), ylabel=words(series)
+        )
+        axis.set_title(
+            ", ".join(f"{by} = {text}" if text.isdecimal() else text for by, text in zip(panels_by, panel, strict=True))
+        )
+        axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    figure.legend(list(handles.values()), list(handles), loc="outside right center")
+    error = ", mean ± standard error" if len(seeds) > 1 else ""
+    figure.suptitle(f"{words(series).capitalize()}{error}\n{sweep}, scale {results.scale}, {len(seeds)} seeds")
+    return save(figure, folder, stem, drawn)
+
+
+def _with_points(results: Results, rows: list[Row], series: str) -> list[tuple[Row, Points]]:
+    """One row per cell and place in the sweep that has the series, with its points."""
+    found: dict[str, dict[str, Points]] = {}
+    chosen: dict[tuple[Any, ...], tuple[Row, Points]] = {}
+    places: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        axes = tuple(sorted(f"{name}={value}" for name, value in row.items() if name.startswith("axis_")))
+        places.setdefault((*axes, "" if series in LOGGED else row.get("evaluation", "")), []).append(row)
+    for place, members in places.items():
+        for row in distinct(members):
+            name = series if series in LOGGED else series_name(row, series)
+            if name not in found:
+                found[name] = results.series(name)
+            points = found[name].get(row["cell"])
+            if points is not None and points[0]:
+                chosen[(*place, row["seed"])] = (row, points)
+    return list(chosen.values())
+
+
+def _summaries(runs: list[Points]) -> list[tuple[float, Summary]]:
+    """Each x that some run has, with the runs' values there."""
+    at: dict[float, list[float]] = {}
+    for xs, ys in runs:
+        for x, y in zip(xs, ys, strict=True):
+            at.setdefault(x, []).append(y)
+    return [(x, summarise(values)) for x, values in sorted(at.items())]

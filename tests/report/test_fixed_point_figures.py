@@ -1,0 +1,118 @@
+"""Figures of Fixed-Point Reasoners: what is drawn is what was collected, and a run that ended early is no zero."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from looprepro.analysis.results import Results, series_table
+from looprepro.files.errors import StoreError
+from looprepro.planning import available_sweeps, load_sweep
+from looprepro.report.fixed_point import FIGURES, drawable
+from looprepro.report.lines import lines
+from looprepro.report.points import points
+
+
+def row(model: str, layers: str, seed: int, metric: str, value: float, **more: Any) -> dict[str, Any]:
+    return {
+        "sweep": "fprm_depth",
+        "scale": "smoke",
+        "cell": f"{model}-{layers}-{seed}",
+        "seed": seed,
+        "T": int(layers) // 2,
+        "role_T": "cap",
+        "evaluation": f"T{int(layers) // 2}-x",
+        "status": "done",
+        "task": "state_tracking",
+        "axis_model": model,
+        "label_model": f"{model} loop",
+        "axis_layers": layers,
+        "label_layers": layers,
+        "metric": metric,
+        "value": value,
+        **more,
+    }
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Two models at 4 and 16 layers, two seeds; the pre-norm runs at 16 layers recorded norms for two and three layers only."""
+    rows, series = [], {}
+    for model in ("FPRM", "pre"):
+        for layers in ("16", "4"):
+            for seed in (0, 1):
+                length = {"FPRM": 1.0, "pre": 0.5}[model] * int(layers) + seed
+                rows.append(row(model, layers, seed, "max_length", length))
+                rows.append(row(model, layers, seed, "effective_layers", float(layers) + seed))
+                ends = 2 + seed if (model, layers) == ("pre", "16") else int(layers)
+                norms = [float(10 ** (i if model == "pre" else 0) + seed) for i in range(ends)]
+                name = f"activation_norm@T{int(layers) // 2}-x"
+                series[f"{model}-{layers}-{seed}"] = {name: ([i + 1.0 for i in range(ends)], norms)}
+                series[f"{model}-{layers}-{seed}"]["alpha_1"] = ([1.0, 2.0], [0.5, 0.25 * seed])
+    return Results("smoke", tmp_path, rows, series_table(series))
+
+
+def drawn(paths: list[Path]) -> list[dict[str, str]]:
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".csv"]
+    assert all(path.stat().st_size > 0 for path in paths)
+    with paths[-1].open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_lines_are_means_over_the_seeds_that_have_a_point(results: Results) -> None:
+    found = drawn(lines(results, results.folder, "x", "fprm_depth", None, "activation_norm", "model", ("layers",)))
+    assert list(dict.fromkeys(line["panel"] for line in found)) == ["4", "16"], "in the order of their numbers"
+    pre = [line for line in found if (line["panel"], line["line"]) == ("16", "pre loop")]
+    assert [(float(p["x"]), float(p["mean"]), int(p["n"])) for p in pre] == [(1.0, 1.5, 2), (2.0, 10.5, 2), (3.0, 101.0, 1)]
+    assert pre[0]["se"] == "0.5"
+    assert pre[2]["se"] == "", "one run has no standard error"
+
+
+def test_lines_over_training_need_no_evaluation(results: Results) -> None:
+    found = drawn(lines(results, results.folder, "x", "fprm_depth", None, "alpha_1", "model", ("layers",)))
+    last = [float(line["mean"]) for line in found if line["x"] == "2.0"]
+    assert last == [0.125] * 4
+
+
+def test_points_over_an_axis_of_numbers(results: Results) -> None:
+    found = drawn(points(results, results.folder, "x", "fprm_depth", None, "max_length", "model", "layers"))
+    assert [(line["line"], float(line["layers"]), float(line["mean"]), line["n"]) for line in found] == [
+        ("FPRM loop", 4.0, 4.5, "2"),
+        ("FPRM loop", 16.0, 16.5, "2"),
+        ("pre loop", 4.0, 2.5, "2"),
+        ("pre loop", 16.0, 8.5, "2"),
+    ]
+
+
+def test_points_over_another_metric_are_a_front(results: Results) -> None:
+    found = drawn(points(results, results.folder, "x", "fprm_depth", None, "max_length", "model", "effective_layers"))
+    assert [(float(line["effective_layers"]), float(line["mean"])) for line in found if line["line"] == "FPRM loop"] == [
+        (4.5, 4.5),
+        (16.5, 16.5),
+    ]
+
+
+def test_runs_of_an_older_sweep_stay_out_and_nothing_to_draw_is_said(results: Results) -> None:
+    cells = {f"FPRM-4-{seed}" for seed in (0, 1)}
+    found = drawn(lines(results, results.folder, "x", "fprm_depth", cells, "activation_norm", "model", ("layers",)))
+    assert {(line["panel"], line["line"]) for line in found} == {("4", "FPRM loop")}
+    with pytest.raises(
+        StoreError, match=r"fprm_depth at scale smoke has no series residual_by_layers.*looprepro sweep fprm_depth"
+    ):
+        lines(results, results.folder, "x", "fprm_depth", None, "residual_by_layers", "model", ())
+    with pytest.raises(StoreError, match="has no number of exact_accuracy over layers"):
+        points(results, results.folder, "x", "fprm_depth", None, "exact_accuracy", "model", "layers")
+
+
+def test_every_figure_names_a_sweep_and_axes_that_it_has(results: Results) -> None:
+    for stem, (sweep, function, caption) in FIGURES.items():
+        assert sweep in available_sweeps(), stem
+        axes = load_sweep(sweep).axes
+        settings = function.keywords  # type: ignore[attr-defined]
+        assert settings.get("rows_by", settings.get("lines_by")) in axes
+        assert set(settings.get("panels_by", ())) <= set(axes)
+        assert caption.endswith(".")
+    assert list(drawable(results)) == ["fprm_fig2a", "fprm_fig2b"]

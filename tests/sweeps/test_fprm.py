@@ -1,0 +1,174 @@
+"""The sweeps of Fixed-Point Reasoners: what they share, what stands in for real data and says so, and that they stay small."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from looprepro.config.cell import MazeTask, SudokuTask
+from looprepro.planning import Expansion, available_sweeps, expand, load_sweep, merge, stated_numbers
+from looprepro.planning.references import StatedNumber
+from looprepro.tasks.puzzles import make_puzzle_task
+from looprepro.training.families import family
+
+SWEEPS = tuple(name for name in available_sweeps() if name.startswith("fprm_") or name == "bridge")
+SCALES = ("smoke", "mini", "paper")
+
+
+@cache
+def grid(sweep: str, scale: str) -> Expansion:
+    return expand(load_sweep(sweep), scale)
+
+
+def ids(sweep: str, scale: str, **roles: str) -> set[str]:
+    return {c.id for c in grid(sweep, scale).cells if any(roles.items() <= dict(p.axes).items() for p in c.placements)}
+
+
+def test_every_sweep_of_the_issue_is_there() -> None:
+    wanted = ["table1", "table2", "table3", "fig1", "scaling", "depth", "adaptive", "fig13", "norms", "alpha", "toy"]
+    assert {f"fprm_{name}" for name in wanted} | {"bridge"} <= set(SWEEPS)
+    assert all(set(load_sweep(sweep).scales) == set(SCALES) for sweep in SWEEPS)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_puzzles_made_here_are_called_stand_ins(sweep: str) -> None:
+    """In the note of the scale, and in the label of the column where there is one."""
+    for scale in SCALES:
+        made = [
+            c for c in grid(sweep, scale).cells if isinstance(c.cell.task, SudokuTask | MazeTask) and c.cell.task.data is None
+        ]
+        note = load_sweep(sweep).scale(scale).note
+        assert len(note) < 160
+        assert ("stand-in" in note) == bool(made), (sweep, scale)
+        for cell in made:
+            for place in cell.placements:
+                for axis in {"puzzle", "task"} & set(place.labels):
+                    assert place.labels[axis].startswith("stand-in"), (sweep, scale)
+
+
+def test_at_scale_paper_puzzles_are_the_real_ones() -> None:
+    for sweep in SWEEPS:
+        tasks = {c.cell.task for c in grid(sweep, "paper").cells if isinstance(c.cell.task, SudokuTask | MazeTask)}
+        assert {task.data for task in tasks} <= {"sudoku-extreme", "maze-hard"}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_sweeps_on_sudoku_share_the_cells_of_table_1(scale: str) -> None:
+    """FPRM and TRM are trained once: figures and ablations measure or vary the same cells."""
+    fprm, trm = (ids("fprm_table1", scale, puzzle="sudoku", model=model) for model in ("FPRM", "TRM"))
+    assert len(fprm) == len(trm) == len(load_sweep("fprm_table1").scale(scale).seeds)
+    assert ids("fprm_fig1", scale) == fprm | trm
+    assert ids("fprm_scaling", scale) == ids("fprm_tolerance", scale) == fprm
+    assert ids("fprm_adaptive", scale, task="sudoku") == fprm | trm
+    assert ids("fprm_norms", scale, model="FPRM") == ids("fprm_alpha", scale, start="0.75/0.25") == fprm
+    assert ids("fprm_convolution", scale, task="sudoku", convolution="2d") == fprm
+    assert ids("fprm_table3", scale, model="TRM") == ids("fprm_fig13", scale, split="most in H and L") == trm
+    assert ids("fprm_convolution", scale, task="A5", convolution="1d") == ids("fprm_adaptive", scale, task="A5", model="FPRM")
+
+
+def test_mini_is_as_small_as_it_must_be() -> None:
+    for sweep in ("fprm_depth", "fprm_adaptive"):
+        cells = grid(sweep, "mini").cells
+        assert len(cells) <= 40
+        assert {cell.cell.seed for cell in cells} == {0, 1, 2}
+        for cell in cells:
+            assert cell.cell.model.width == 64
+            if cell.cell.task.kind == "state_tracking":
+                assert (cell.cell.task.alphabet, cell.cell.task.group) == ("generators", "A5")
+                assert cell.cell.task.length <= 16
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_depth_of_figure_2_is_trained_and_measured_alike(scale: str) -> None:
+    for planned in grid("fprm_depth", scale).cells:
+        cell, layers = planned.cell, int(planned.placements[0].axes["layers"])
+        assert cell.training.window * cell.model.layers == layers
+        assert [e.evaluation.T for e in planned.evaluations] == [cell.training.window]
+        assert (cell.training.halting, planned.evaluations[0].evaluation.halting) == ("fixed", "fixed")
+    models = {
+        c.placements[0].axes["model"]: (c.cell.model.norm, c.cell.model.residual_scale) for c in grid("fprm_depth", scale).cells
+    }
+    assert models == {"post-norm": ("post", "none"), "pre-norm": ("pre", "none"), "FPRM": ("pre", "input_independent")}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_budgets_of_figure_1_and_splits_of_figure_13_are_equal_in_layers(scale: str) -> None:
+    def layers(planned: object) -> list[int]:
+        model = planned.cell.model  # type: ignore[attr-defined]
+        each = model.layers if model.kind == "fixed_point" else model.high_cycles * (model.low_cycles + 1) * model.layers
+        return [each * e.evaluation.T for e in planned.evaluations]  # type: ignore[attr-defined]
+
+    first, *others = {tuple(layers(planned)) for planned in grid("fprm_fig1", scale).cells}
+    assert all(a == pytest.approx(b, rel=0.02) for other in others for a, b in zip(first, other, strict=True))
+    splits = {c.placements[0].axes["split"]: (layers(c), c.cell.training.steps) for c in grid("fprm_fig13", scale).cells}
+    assert len({tuple(found) for found, _ in splits.values()}) == 1
+    steps = sorted(count for _, count in splits.values())
+    caps = sorted(c.evaluations[0].evaluation.T for c in grid("fprm_fig13", scale).cells if c.cell.seed == 0)
+    assert [s / steps[0] for s in steps] == pytest.approx([cap / caps[0] for cap in caps], rel=1e-4)
+
+
+def test_the_released_configurations_stand_at_scale_paper() -> None:
+    """Read off the released configuration files: FPRM on Sudoku and Maze, TRM of its paper."""
+    cells = {tuple(c.placements[0].axes.values()): c for c in grid("fprm_table1", "paper").cells if c.cell.seed == 0}
+    sudoku, maze, trm = (cells[place].cell for place in (("sudoku", "FPRM"), ("maze", "FPRM"), ("sudoku", "TRM")))
+    assert (sudoku.training.lr, sudoku.training.weight_decay, sudoku.training.window, sudoku.training.max_windows) == (
+        1e-3,
+        1e-3,
+        6,
+        12,
+    )
+    assert (sudoku.model.alpha_1, sudoku.model.alpha_2, sudoku.model.state_std, sudoku.model.convolution) == (
+        0.75,
+        0.25,
+        6.0,
+        "2d",
+    )
+    assert (maze.training.lr, maze.training.weight_decay, maze.training.max_windows) == (1e-4, 1.0, 24)
+    assert (maze.model.norm_placement, maze.model.convolution, maze.model.kernel) == ("output", "1d", 4)
+    assert (trm.model.high_cycles, trm.model.low_cycles, trm.training.max_windows, trm.training.optimizer) == (
+        3,
+        6,
+        16,
+        "adam_atan2",
+    )
+    assert not maze.task.dihedral
+    assert len(cells) == 19
+
+
+def test_stated_numbers_fit_their_tables_and_say_whose_they_are() -> None:
+    numbers = stated_numbers("fixed_point_reasoners")
+    for table, stated in numbers.items():
+        sweep = load_sweep(table)
+        points = {name: {point.role for point in axis} for name, axis in sweep.axes.items()}
+        points["T"] = set(map(str, sweep.evaluations.budgets))
+        for number in stated:
+            assert all(role in points[axis] for axis, role in number.roles(sweep.layout.rows[0]).items()), (table, number)
+            assert number.source in ("third party", "other paper", "independent"), "the paper's own text states none"
+            assert 0.0 < number.value < 1.0
+    found = {(n.row, n.column["puzzle"]): n.value for n in numbers["fprm_table1"]}
+    assert (found["FPRM", "sudoku"], found["TRM", "sudoku"], found["TRM-MLP", "sudoku"]) == (0.942, 0.747, 0.874)
+
+
+def test_a_number_is_the_papers_own_unless_it_says_otherwise() -> None:
+    assert StatedNumber(row="a", column={}, value=1.0, stated_in="Table 1").source == "paper"
+
+
+def test_smoke_is_small() -> None:
+    cells = merge(grid(sweep, "smoke") for sweep in SWEEPS)
+    assert len(cells) < 160
+    assert all(cell.cell.training.steps <= 12 for cell in cells)
+
+
+@pytest.mark.parametrize("injection", ["FPRM", "grouped", "G=2", "looped G=2"])
+def test_the_bridge_trains_with_injections_of_the_first_paper(injection: str) -> None:
+    planned = next(c for c in grid("bridge", "smoke").cells if c.placements[0].axes["injection"] == injection)
+    trainer = family(planned.cell).trainer(planned.cell, grid("bridge", "smoke").execution, torch.device("cpu"))
+    losses = [trainer.train_step().record()["loss"] for _ in range(2)]
+    assert all(0.0 < loss < 10.0 for loss in losses)
+
+
+def test_evaluation_puzzles_are_endless_where_they_are_made() -> None:
+    cell = next(c for c in grid("fprm_table1", "smoke").cells if c.placements[0].axes["puzzle"] == "sudoku").cell
+    assert make_puzzle_task(cell.task, 0).evaluation_limit is None

@@ -1,0 +1,290 @@
+"""Algorithm 2: windows, refilled slots, one update each; resumed bit for bit; what a sample draws follows from its row."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from looprepro.config.cell import Cell, Execution, ReasonerEvaluation
+from looprepro.config.identity import cell_id
+from looprepro.files.errors import StoreError
+from looprepro.models.fixed_point.solver import advance, begin
+from looprepro.models.fixed_point.stablemax import answer_loss
+from looprepro.store import Attempt, Store
+from looprepro.training import checkpoint
+from looprepro.training.adam_atan2 import AdamATan2
+from looprepro.training.families import Diverged
+from looprepro.training.reasoner import ReasonerTrainer, build_reasoner, load_reasoner
+from looprepro.training.reasoners import task_of
+from looprepro.training.run import run_cell
+
+CPU = torch.device("cpu")
+SUDOKU = {"kind": "sudoku", "side": 4, "empty": (3, 6), "train_items": 8, "augmentations": 2}
+WORDS = {"kind": "state_tracking", "group": "S3", "length": 4, "test_lengths": (6,)}
+TINY = {"width": 8, "heads": 2, "layers": 1, "prefix": 2}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def make_cell(model: dict[str, Any] | None = None, task: dict[str, Any] | None = None, seed: int = 3, **training: Any) -> Cell:
+    words = task is not None and task["kind"] == "state_tracking"
+    base = TINY | {"kind": "fixed_point", "convolution": "1d"} | ({"prefix": 0, "positions": "none"} if words else {})
+    defaults = {"kind": "windows", "steps": 10, "batch": 4, "warmup": 2, "lr": 1e-2, "window": 2, "max_windows": 3, "ema": 0.5}
+    return Cell.model_validate(
+        {"task": task or SUDOKU, "model": base | (model or {}), "training": defaults | training, "seed": seed}
+    )
+
+
+def trainer_of(cell: Cell) -> ReasonerTrainer:
+    return ReasonerTrainer(cell, task_of(cell), Execution(threads=1, device="cpu"), CPU)
+
+
+MODELS: list[dict[str, Any]] = [
+    {"training": {}},
+    {"training": {"caps": "gamma", "optimizer": "adam_atan2", "eta_dtype": "bfloat16"}, "model": {"convolution": "2d"}},
+    {"training": {"halting": "act", "window": 1}, "model": {"kind": "recursive", "method": "trm", "low_cycles": 1}},
+    {
+        "training": {"halting": "act", "window": 1, "continue_loss": True},
+        "model": {"kind": "recursive", "method": "hrm", "high_cycles": 2, "low_cycles": 2},
+    },
+    {
+        "training": {"halting": "fixed", "window": 1},
+        "model": {"kind": "recursive", "method": "eqr", "noise": 0.01, "damping": 0.95, "high_cycles": 1, "low_cycles": 1},
+    },
+    {"training": {}, "task": WORDS},
+]
+
+
+def after(steps: int) -> Callable[[], str | None]:
+    """A signal that is seen before step ``steps + 1`` of the attempt."""
+    asked = 0
+
+    def stop() -> str | None:
+        nonlocal asked
+        asked += 1
+        return "SIGTERM" if asked > steps else None
+
+    return stop
+
+
+def final_tensors(store: Store, cell: Cell, stops: list[int]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Of a run that was stopped after so many steps of each attempt; and its evaluation."""
+    store.register(cell_id(cell), cell.model_dump(mode="json"))
+    execution = Execution(threads=1, device="cpu", log_every=1)
+    halting = cell.training.halting  # type: ignore[union-attr]
+    wanted = [("T5", ReasonerEvaluation(T=5, items=6, halting=halting))]
+    for steps in [*stops, 10**6]:
+        attempt = store.claim(cell_id(cell))
+        assert isinstance(attempt, Attempt)
+        outcome = run_cell(cell, wanted, execution, attempt, after(steps))
+        attempt.end("done" if outcome.status == "done" else "interrupted", step=outcome.step)
+    result = attempt.result()
+    assert result is not None
+    assert result["resumed"] == len(stops)
+    found = checkpoint.load(attempt.cell_path / result["weights"])
+    tensors = {f"{stem}/{name}": t for stem, content in found.tensors.items() for name, t in content.items()}
+    document = json.loads((attempt.cell_path / "evaluations" / "T5.json").read_text())
+    return tensors, {name: document[name] for name in ("metrics", "series")}
+
+
+@pytest.mark.parametrize(
+    "parts", MODELS, ids=lambda parts: str(parts.get("model", parts.get("task", {})).get("method", "fprm"))
+)
+def test_a_stopped_run_ends_as_an_undisturbed_one_bit_for_bit(parts: dict[str, Any], tmp_path: Path) -> None:
+    cell = make_cell(parts.get("model"), parts.get("task"), **parts["training"])
+    whole, measured = final_tensors(Store(tmp_path / "whole"), cell, [])
+    broken, measured_too = final_tensors(Store(tmp_path / "broken"), cell, [3, 1, 4])
+    assert whole.keys() == broken.keys()
+    assert {"carry/iterate.z", "carry/rows", "carry/next_row", "average/frame.head.weight"} <= whole.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, broken[name]), name
+    assert measured == measured_too
+
+
+def test_a_window_is_k_damped_steps_one_loss_and_one_update() -> None:
+    """Against the same written out: the first step of a run, with plain SGD's direction read off the gradients."""
+    cell = make_cell(window=3, halt_loss=0.5, optimizer="adamw")
+    trainer, task = trainer_of(cell), task_of(cell)
+    report = trainer.train_step()
+    model = build_reasoner(cell, task)
+    batch = task.examples(torch.arange(4), 0)
+    source = trainer_of(cell).source.first()
+    assert torch.equal(batch.inputs, source.batch.inputs)
+    x = model.frame.embed(batch.inputs, model.frame.puzzle_vectors(batch.puzzle_ids))
+    state = begin(source.iterate.z, cell.training)  # type: ignore[arg-type]
+    for _ in range(3):
+        state = advance(state, model.iterate(state.z, x), cell.training)  # type: ignore[arg-type]
+    logits, halting = model.decode(state.z)
+    losses = answer_loss(logits, batch.targets, -100)
+    right = (logits.argmax(-1) == batch.targets).all(-1).double()
+    q = halting[:, 0].double()
+    loss = (losses + 0.5 * -(right * torch.log(torch.sigmoid(q)) + (1 - right) * torch.log(1 - torch.sigmoid(q)))).mean()
+    loss.backward()
+    assert report.loss == pytest.approx(float(loss.detach()), rel=1e-6)
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None))
+    assert report.grad_norm == pytest.approx(norm, rel=1e-5)
+    for name, parameter in model.named_parameters():  # Adam's first step is lr times the sign, after decoupled decay
+        expected = parameter.detach()
+        if "scaling" not in name:
+            expected = expected * (1 - 0.005 * 1e-3)
+        gradient = torch.zeros_like(expected) if parameter.grad is None else parameter.grad
+        expected = expected - 0.005 * gradient / (gradient.abs() + 1e-8)
+        torch.testing.assert_close(trainer.parameters[name].detach(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_stops_at_the_window_but_the_state_goes_on() -> None:
+    trainer = trainer_of(make_cell(tolerance=1e-9, max_windows=100))
+    trainer.train_step()
+    assert trainer.slots is not None
+    carried = trainer.slots.iterate
+    assert not carried.z.requires_grad
+    assert carried.count.tolist() == [2] * 4
+    trainer.train_step()
+    assert trainer.slots.iterate.count.tolist() == [4] * 4
+    assert trainer.slots.batch.rows.tolist() == [0, 1, 2, 3]
+
+
+def test_halted_slots_take_the_next_unused_rows_and_the_others_stay() -> None:
+    trainer = trainer_of(make_cell())
+    trainer.train_step()
+    slots = trainer.slots
+    assert slots is not None
+    halted = torch.tensor([False, True, False, True])
+    object.__setattr__(slots, "halted", halted)
+    fresh = trainer.source.refilled(slots)
+    assert fresh.batch.rows.tolist() == [0, 4, 2, 5]
+    assert fresh.next_row == 6
+    assert torch.equal(fresh.iterate.z[0], slots.iterate.z[0])
+    assert fresh.iterate.count.tolist() == [2, 0, 2, 0]
+    assert fresh.windows.tolist() == [1, 0, 1, 0]
+    expected = trainer.source._fill(torch.tensor([5]), 6)
+    assert torch.equal(fresh.iterate.z[3], expected.iterate.z[0]), "z_0 is drawn by row, whatever the slot"
+    assert torch.equal(fresh.batch.inputs[3], expected.batch.inputs[0])
+
+
+def test_a_sample_leaves_after_its_last_window() -> None:
+    trainer = trainer_of(make_cell(halting="fixed", max_windows=2))
+    rows = []
+    for _ in range(5):
+        trainer.train_step()
+        assert trainer.slots is not None
+        rows.append(trainer.slots.batch.rows.tolist())
+    assert rows == [[0, 1, 2, 3]] * 2 + [[4, 5, 6, 7]] * 2 + [[8, 9, 10, 11]]
+
+
+@pytest.mark.parametrize(("caps", "mean"), [("gamma", 66.68), ("exponential", 72.13)])
+def test_drawn_caps_have_the_stated_mean(caps: str, mean: float) -> None:
+    source = trainer_of(make_cell(caps=caps, window=1)).source
+    drawn = source._caps(torch.arange(20_000)).double()
+    assert float(drawn.mean()) == pytest.approx(mean + 0.5, rel=0.02)  # rounded up: half an iteration more
+
+
+def test_exploration_sometimes_keeps_a_sample_that_wants_to_stop() -> None:
+    source = trainer_of(make_cell(halting="act", max_windows=16)).source
+    least = source._least(torch.arange(20_000))
+    assert float((least > 1).double().mean()) == pytest.approx(0.1, abs=0.01)
+    assert set(least.tolist()) == set(range(1, 17))
+
+
+def test_puzzle_embeddings_move_by_the_sign_of_their_gradient() -> None:
+    cell = make_cell(puzzle_lr=0.25, puzzle_weight_decay=0.5, warmup=0)
+    trainer = trainer_of(cell)
+    table = trainer.model.frame.puzzles
+    assert table is not None
+    table.fill_(0.5)
+    trainer.train_step()
+    moved = set(table[0].tolist())
+    assert moved <= {0.5 * 0.875 - 0.25, 0.5 * 0.875 + 0.25, 0.5 * 0.875}
+    assert len(moved) > 1
+
+
+def test_the_average_is_exponential_over_updates() -> None:
+    cell = make_cell(ema=0.9)
+    trainer = trainer_of(cell)
+    name = "loop.layers.0.mlp.down.weight"
+    expected = trainer.parameters[name].detach().clone()
+    for _ in range(3):
+        trainer.train_step()
+        expected = 0.9 * expected + 0.1 * trainer.parameters[name].detach()
+    torch.testing.assert_close(trainer.average[name], expected)
+
+
+def test_an_exploding_loop_is_a_diverged_run() -> None:
+    trainer = trainer_of(make_cell({"residual_scale": "none"}, lr=1e30, window=4, steps=20))
+
+    def train() -> None:
+        for _ in range(20):
+            trainer.train_step()
+
+    with pytest.raises(Diverged, match=r"is (nan|inf) at step"):
+        train()
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_compile_is_asked_for_exactly_where_the_execution_says_so(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def compiled(function: Any) -> Any:
+        asked.append(function)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    cell = make_cell()
+    trainer = ReasonerTrainer(cell, task_of(cell), Execution(threads=1, device="cpu", compile=wanted), CPU)
+    assert asked == ([trainer.model.iterate] if wanted else [])
+
+
+def test_bfloat16_trains_float32_weights() -> None:
+    trainer = trainer_of(make_cell({"kind": "recursive", "method": "hrm"}, dtype="bfloat16", halting="act", continue_loss=True))
+    wide = trainer_of(make_cell({"kind": "recursive", "method": "hrm"}, halting="act", continue_loss=True))
+    first, second = trainer.train_step().loss, wide.train_step().loss
+    assert first != second
+    assert first == pytest.approx(second, rel=0.1)
+    assert {p.dtype for p in trainer.parameters.values()} == {torch.float32}
+
+
+def test_weights_of_other_data_are_refused() -> None:
+    cell = make_cell()
+    model = build_reasoner(cell, task_of(cell))
+    weights = dict(model.state_dict()) | {"frame.puzzles": torch.zeros(5, 8)}
+    with pytest.raises(StoreError, match="the weights know 5 puzzle identifiers and the task has 1"):
+        load_reasoner(model, weights)
+
+
+def test_adam_atan2_follows_its_formula() -> None:
+    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
+    optimizer = AdamATan2([parameter], lr=0.1, betas=(0.9, 0.95), weight_decay=0.5)
+    value, m, v = parameter.detach().clone(), torch.zeros(3).double(), torch.zeros(3).double()
+    for t in range(1, 5):
+        gradient = torch.tensor([0.3 * t, -1e-9, 2.0 - t], dtype=torch.float64)
+        parameter.grad = gradient
+        optimizer.step()
+        value = value * (1 - 0.1 * 0.5)
+        m, v = 0.9 * m + 0.1 * gradient, 0.95 * v + 0.05 * gradient**2
+        value = value - 0.1 / (1 - 0.9**t) * torch.atan2(m, torch.sqrt(v / (1 - 0.95**t)))
+        torch.testing.assert_close(parameter.detach(), value)
+
+
+def test_a_small_reasoner_learns_prefix_products() -> None:
+    """Z2, four letters: from one right word in sixteen to nearly all, in a few seconds."""
+    task = {"kind": "state_tracking", "group": "Z2", "length": 4, "test_lengths": (4,)}
+    training = {"steps": 150, "batch": 32, "window": 4, "max_windows": 4, "lr": 5e-3, "warmup": 10, "halt_loss": 0.0}
+    cell = make_cell({"width": 16, "alpha_1": 0.75, "alpha_2": 0.25}, task, **training)
+    trainer = trainer_of(cell)
+    accuracy = [trainer.train_step().exact_accuracy for _ in range(150)]
+    assert sum(accuracy[:5]) / 5 < 0.3
+    assert sum(accuracy[-10:]) / 10 > 0.9
