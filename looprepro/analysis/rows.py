@@ -14,6 +14,8 @@ from looprepro.analysis.schema import Row
 from looprepro.analysis.source import Document
 from looprepro.store import CellRecord, Problem
 
+LOGGED = ("loss", "grad_norm", "validation_loss", "max_decay", "relative_change")
+"""Values of metrics.jsonl that become series."""
 ENDED = ("done", "diverged", "failed")
 """Statuses that leave rows. Whatever else a cell is (running, lost, planned), it is missing, and missing is not stored."""
 
@@ -72,7 +74,7 @@ def cell_series(record: CellRecord) -> dict[str, Points]:
     For a given step the later attempt wins: an attempt that resumed repeats the steps after its checkpoint.
     """
     series: dict[str, Points] = {}
-    for name in ("loss", "grad_norm"):
+    for name in LOGGED:
         merged: dict[float, float] = {}
         for attempt in record.metrics:
             for line in attempt:

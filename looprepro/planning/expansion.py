@@ -62,6 +62,8 @@ class PlannedCell:
     execution: Execution
     configuration: str
     """Hash of the cell without its seed: cells that differ in the seed alone share it."""
+    trains: bool = True
+    """Some sweep that wants the cell also trains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ def expand(
             chosen.update(point.settings)
         chosen.update(over)
         roles = {name: point.role for name, point in zip(kept, combination, strict=True)}
+        if sweep.skips(scale, roles):
+            continue
         tree = _tree(chosen, hashes)
         measuring = tree.pop("evaluation")
         cell = _cell(tree, chosen, sweep, scale, roles)
@@ -157,6 +161,8 @@ def expand(
         configuration = digest(document | {"seed": None})
         stem = slug(cell).removesuffix(str(cell.seed))
         for seed in wanted_seeds:
+            if seeds is None and sweep.skips(scale, {**roles, "seed": str(seed)}):
+                continue
             entries += 1
             id = f"{stem}{seed}-{digest(document | {'seed': seed})}"
             twin = found.get(id)
@@ -167,6 +173,7 @@ def expand(
                 measured if twin is None else _both(twin.evaluations, measured),
                 overlay.execution,
                 configuration,
+                sweep.trains,
             )
     for key, seen in keyed.items():
         selection.check(key, sorted(seen))
@@ -191,7 +198,12 @@ def merge(expansions: Iterable[Expansion]) -> list[PlannedCell]:
                 raise IdentityCollision(f"two configurations share the id {cell.id}", "Change one of them a little")
             places = dict.fromkeys(map(_place, twin.placements))
             placements = (*twin.placements, *(place for place in cell.placements if _place(place) not in places))
-            found[cell.id] = replace(twin, placements=placements, evaluations=_both(twin.evaluations, cell.evaluations))
+            found[cell.id] = replace(
+                twin,
+                placements=placements,
+                evaluations=_both(twin.evaluations, cell.evaluations),
+                trains=twin.trains or cell.trains,
+            )
     return list(found.values())
 
 
