@@ -161,6 +161,9 @@ def test_a_diverging_seed_is_frozen_out_and_the_others_go_on(
     result = result_of(ran.attempts[1])
     assert (result["status"], result["step"], result["weights"]) == ("diverged", 6, None)
     assert steps_logged(ran.attempts[1]) == [1, 2, 3, 4, 5]
+    # All wrote a checkpoint before it left: a pack killed later comes to this step with the same members.
+    kept = {seed: sorted(path.name for path in ran.attempts[seed].path.glob("checkpoint-*")) for seed in SEEDS}
+    assert kept == {seed: ["checkpoint-00000005", "checkpoint-00000008"][: 1 if seed == 1 else 2] for seed in SEEDS}
     for seed in (0, 2):
         assert ran.left[seed] == Outcome("done", STEPS)
         assert steps_logged(ran.attempts[seed]) == list(range(1, STEPS + 1))
