@@ -51,7 +51,7 @@ class Recorder:
             self.packs.append(pack)
 
     def spent(self, wall: float, device: float) -> None:
-        """Count seconds of training; ``device`` is less than ``wall`` where cells shared them, more where the cell has several ranks."""
+        """Count seconds of training; ``device`` is less than ``wall`` where cells shared them, more where a cell has ranks."""
         self.trainer.seconds += wall
         self.device_seconds += device
         if device < wall:
