@@ -1,14 +1,16 @@
-"""One job of a batch system: the cells of a manifest side by side, a process each. ``python -m looprepro.pack MANIFEST``
+"""One job of a batch system: the cells of a manifest side by side, a process each (or for each pack of cells that train as
+one stack). ``python -m looprepro.pack MANIFEST``
 
 Training (torch) is imported once, before the fork and before any tensor or device exists, so that the processes share its
-memory pages. Each child runs the worker on a manifest of its one cell: own log, own attempt, own result, and a crash
-costs its own cell only. This process just waits:
+memory pages. Each child runs the worker on a manifest of its one cell or pack: own log, own attempt, own result, and a crash
+costs its own cells only. This process just waits:
 
 - a child killed by a signal leaves no word; its death is noted beside its attempt, and it is started again (the worker
   gives the cell up after ``tries`` attempts without progress);
 - SIGUSR2 (time limit, preemption): all checkpoint, then the job is put back into the queue;
 - SIGTERM (scancel, a requeue from outside): all checkpoint; the queue is the scheduler's business;
-- a cell cancelled meanwhile is stopped, a submission that counts as refused does nothing.
+- a cell cancelled meanwhile is stopped (the others of its pack go on from their checkpoints), a submission that counts as
+  refused does nothing.
 
 The manifest is a worker's with ``submission`` (the folder of this submission), ``requeue`` and ``source`` (the hash of the
 code that was submitted) in addition. Exit codes: 0 nothing is missing, 1 some cell failed, 2 other code or a collision,
@@ -49,8 +51,10 @@ _SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 @dataclass
 class _Child:
     pid: int
-    cell: str
-    cancelled: bool = False
+    cells: tuple[str, ...]
+    """One, or those of a pack."""
+    cancelled: frozenset[str] = frozenset()
+    """Cells that it was stopped for."""
 
 
 class Pack:
@@ -64,7 +68,7 @@ class Pack:
         self.signal: signal.Signals | None = None
         self.exit_codes: list[int] = [0]
         self._children: dict[int, _Child] = {}
-        self._deaths: dict[str, int] = {}
+        self._deaths: dict[tuple[str, ...], int] = {}
 
     def stop(self, number: int, _frame: FrameType | None = None) -> None:
         """Signal handler. A SIGTERM first means that somebody else decides what becomes of the job."""
@@ -75,21 +79,25 @@ class Pack:
         for number in _SIGNALS:
             signal.signal(number, self.stop)
         check_source(self.document)
-        _import_training(self.manifest.runner or "looprepro.training.run")
+        _import_training(self.manifest.runner or "looprepro.training.run_pack")
         provenance()  # asked once, inherited by the children
         gc.freeze()  # a garbage collection in a child would write to, and so copy, every page of torch's objects
-        for cell in self.document["cells"]:
-            if is_called_off(self.submission, cell["id"]):
-                print(f"{cell['id']}: cancelled", flush=True)
-            elif self.signal is None:
-                self._start(cell)
+        for unit in self.manifest.units:
+            cells = tuple(task.id for task in unit)
+            for cell in sorted(self._called_off(cells)):
+                print(f"{cell}: cancelled", flush=True)
+            if self.signal is None and self._called_off(cells) < set(cells):
+                self._start(cells)
         self._wait()
         unfinished = INTERRUPTED in self.exit_codes
         if self.signal is signal.SIGUSR2 and unfinished and self.document.get("requeue", True):
             requeue()
         return INTERRUPTED if self.signal and unfinished else max(code for code in self.exit_codes if code != INTERRUPTED)
 
-    def _start(self, cell: Mapping[str, Any]) -> None:
+    def _called_off(self, cells: Sequence[str]) -> frozenset[str]:
+        return frozenset(cell for cell in cells if is_called_off(self.submission, cell))
+
+    def _start(self, cells: tuple[str, ...]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
@@ -97,9 +105,10 @@ class Pack:
         if pid == 0:
             code = 1
             try:
-                code = run_manifest({**self.document, "cells": [cell]}, parent=parent)
+                mine = [cell for cell in self.document["cells"] if cell["id"] in cells]
+                code = run_manifest({**self.document, "cells": mine}, parent=parent)
             except LoopreproError as error:
-                print(f"{cell['id']}: {error}", file=sys.stderr)
+                print(f"{', '.join(cells)}: {error}", file=sys.stderr)
                 code = error.exit_code
             except BaseException:  # noqa: BLE001 - nothing of the parent's may run in the child
                 traceback.print_exc()
@@ -109,7 +118,8 @@ class Pack:
                     sys.stderr.flush()
                 finally:
                     os._exit(code)
-        self._children[pid] = _Child(pid, str(cell["id"]))
+        # What is called off already, the child leaves alone.
+        self._children[pid] = _Child(pid, cells, self._called_off(cells))
 
     def _wait(self) -> None:
         looked = signalled = 0.0
@@ -126,28 +136,34 @@ class Pack:
             if now - looked >= LOOK_SECONDS:
                 looked = now
                 for child in self._children.values():
-                    if is_called_off(self.submission, child.cell):
-                        child.cancelled = True
+                    called_off = self._called_off(child.cells)
+                    if called_off > child.cancelled or called_off == set(child.cells):
+                        child.cancelled = called_off
                         os.kill(child.pid, signal.SIGTERM)
             time.sleep(POLL_SECONDS)
 
     def _ended(self, child: _Child, code: int) -> None:
+        all_cancelled = child.cancelled == set(child.cells)
+        if code == INTERRUPTED and child.cancelled and not all_cancelled and self.signal is None:
+            self._start(child.cells)  # stopped for the cells of its pack that are not wanted any more
+            return
         if code >= 0:
-            self.exit_codes.append(0 if child.cancelled and code == INTERRUPTED else code)
+            self.exit_codes.append(0 if all_cancelled and code == INTERRUPTED else code)
             return
         name = signal.Signals(-code).name
         cause = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-        print(f"{child.cell}: its process {child.pid} was {cause}", file=sys.stderr, flush=True)
-        for attempt in self.store.reading(child.cell).attempts:
-            if attempt.owner.get("pid") == child.pid and attempt.end is None and attempt.number > self._after(child.cell):
-                record_death(self.store.layout.attempts(child.cell) / f"{attempt.number:04d}", cause)
-        self._deaths[child.cell] = self._deaths.get(child.cell, 0) + 1
-        if self.signal is not None or child.cancelled:
-            self.exit_codes.append(INTERRUPTED if not child.cancelled else 0)
-        elif self._deaths[child.cell] > self.manifest.tries * 3:
+        print(f"{', '.join(child.cells)}: the process {child.pid} was {cause}", file=sys.stderr, flush=True)
+        for cell in child.cells:
+            for attempt in self.store.reading(cell).attempts:
+                if attempt.owner.get("pid") == child.pid and attempt.end is None and attempt.number > self._after(cell):
+                    record_death(self.store.layout.attempts(cell) / f"{attempt.number:04d}", cause)
+        self._deaths[child.cells] = self._deaths.get(child.cells, 0) + 1
+        if self.signal is not None or all_cancelled:
+            self.exit_codes.append(INTERRUPTED if not all_cancelled else 0)
+        elif self._deaths[child.cells] > self.manifest.tries * 3:
             self.exit_codes.append(1)
         else:
-            self._start(next(cell for cell in self.document["cells"] if cell["id"] == child.cell))
+            self._start(child.cells)
 
     def _after(self, cell_id: str) -> int:
         return next(task.after for task in self.manifest.tasks if task.id == cell_id)

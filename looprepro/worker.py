@@ -3,11 +3,12 @@
 A manifest is a JSON file::
 
     {"store": "runs", "execution": {...}, "wait": true, "tries": 3, "beat_seconds": 1.0,
-     "cells": [{"id", "config", "evaluations": [{"id", "evaluation"}], "after": 0, "execution": {...}}]}
+     "cells": [{"id", "config", "evaluations": [{"id", "evaluation"}], "after": 0, "execution": {...}}], "packs": [["id", ...]]}
 
 ``after``: the cell's latest attempt when the command began; a failure of a later attempt is final for this command.
-``execution`` of a cell goes before that of the manifest. ``wait``: stay until cells that others hold are finished or
-free. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the running cell checkpoint and the worker leave.
+``execution`` of a cell goes before that of the manifest. ``packs``: cells that train as one stack. ``wait``: stay until cells
+that others hold are finished or free. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the running cells
+checkpoint and the worker leave.
 
 Exit codes: 0 nothing is missing; 1 some cell failed or was given up; 2 a cell folder holds another configuration, or the
 manifest is wrong; 130 interrupted, resumable.
@@ -24,7 +25,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,9 +36,12 @@ from looprepro.store import Attempt, Store, Superseded
 from looprepro.store.provenance import Provenance, provenance
 from looprepro.store.status import CellReading
 from looprepro.store.submissions import is_called_off
+from looprepro.worker_output import is_deterministic, one_line, output_into
+from looprepro.worker_pack import RunPack
+from looprepro.worker_pack import attend as attend_pack
 
 if TYPE_CHECKING:
-    from looprepro.config.cell import Evaluation
+    from looprepro.config.cell import Cell, Evaluation, Execution
 
 RunCell = Callable[..., Any]
 """``run_cell(cell, evaluations, execution, attempt, stop) -> Outcome(status, step, reason)``."""
@@ -48,7 +52,6 @@ BEAT_SECONDS = 10.0
 POLL_SECONDS = 1.0
 """Between looks at the parent process, and at cells that others hold."""
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR2", "SIGHUP")
-OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
 
 
 class Stop:
@@ -90,6 +93,8 @@ class Manifest:
     beat_seconds: float = 1.0
     runner: str | None = None
     """Tests only: ``module:function`` in place of training."""
+    packs: tuple[tuple[str, ...], ...] = ()
+    """Ids of cells that train as one stack; each cell in one pack at most."""
     submission: Path | None = None
     """In a batch system's job: where it is written that a cell was cancelled. A cell given up is then ended as failed."""
 
@@ -115,10 +120,19 @@ class Manifest:
                 int(document.get("tries", 3)),
                 float(document.get("beat_seconds", 1.0)),
                 document.get("runner"),
+                tuple(tuple(map(str, pack)) for pack in document.get("packs", ())),
                 Path(document["submission"]) if document.get("submission") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"not a manifest: {type(error).__name__}: {error}") from error
+
+    @property
+    def units(self) -> list[tuple[Task, ...]]:
+        """What is run together: a pack where its first cell stands, or a single cell."""
+        tasks = {task.id: task for task in self.tasks}
+        pack_of = {name: pack for pack in self.packs for name in pack}
+        units = dict.fromkeys(pack_of.get(name, (name,)) for name in tasks)
+        return [tuple(tasks[name] for name in unit if name in tasks) for unit in units]
 
 
 class Worker:
@@ -140,48 +154,74 @@ class Worker:
         self.redirect = redirect
         self.exit_code = 0
         self.unwritable = False
-        self.current: Attempt | None = None
+        self.current: list[Attempt] = []
         """What the heartbeat thread beats for."""
         self._run_cell = run_cell
+        self._run_pack: RunPack | None = None
         self._provenance: Provenance | None = None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether to begin nothing more."""
+        return bool(self.stop()) or self.unwritable
 
     def run(self) -> int:
         """Work until everything is finished, given up, or (without ``wait``) held by others. Returns the exit code."""
-        tasks = self.manifest.tasks
-        start = self.offset % len(tasks) if tasks else 0
-        left = [*tasks[start:], *tasks[:start]]
+        units = self.manifest.units
+        start = self.offset % len(units) if units else 0
+        left = [*units[start:], *units[:start]]
         while left and not self.stop():
             held = []
-            for task in left:
-                if self.stop() or self.unwritable:
+            for unit in left:
+                if self.leaving:
                     break
-                verdict = self._attend(task)
-                if verdict == "held":
-                    held.append(task)
-                elif verdict in ("failed", "lost"):
+                verdicts = self._attend_unit(unit)
+                held.append(tuple(task for task in unit if verdicts[task.id] == "held"))
+                if any(verdict in ("failed", "lost") for verdict in verdicts.values()):
                     self.exit_code = max(self.exit_code, 1)
             if self.unwritable or not self.manifest.wait:
                 break  # whoever holds the rest answers for it
-            left = held
+            left = [unit for unit in held if unit]
             if left:
                 self.stop.event.wait(POLL_SECONDS)
         return INTERRUPTED if self.stop() else self.exit_code
 
-    def _attend(self, task: Task) -> Verdict:
+    def _attend_unit(self, unit: Sequence[Task]) -> dict[str, Verdict]:
+        if len(unit) > 1:
+            self._load_runner()
+            if self._run_pack is not None:
+                return attend_pack(self, unit, self._run_pack)
+        return {task.id: "held" if self.leaving else self.attend(task) for task in unit}
+
+    def attend(self, task: Task) -> Verdict:
+        """Do what is missing of one cell; where it stands then."""
+        verdict = self.standing(task)
+        if verdict != "open":
+            return verdict
+        attempt = self.claim(task)
+        if not isinstance(attempt, Attempt):
+            return attempt
+        self.execute(task, attempt)
+        return self.verdict_after(task, attempt)
+
+    def standing(self, task: Task) -> Verdict:
+        """:meth:`judge`; a cell that was cancelled is finished, and one lost too often is ended in a batch system's job."""
         if self._called_off(task):
             return "finished"
         verdict = self.judge(task)
         if verdict == "lost" and self.manifest.submission is not None:
             return self._give_up(task)
-        if verdict != "open":
-            return verdict
+        return verdict
+
+    def claim(self, task: Task, extra: Mapping[str, Any] | None = None) -> Attempt | Verdict:
+        """Hold a cell: its attempt, whose provenance has ``extra``; or ``held`` by somebody else, or ``failed``."""
         try:
-            self._load_runner(task)
+            self._load_runner()
             self.store.register(task.id, task.config)
             attempt = self.store.claim(
                 task.id,
                 needed=lambda: self.judge(task, owned_by_nobody=True) == "open" and not self._called_off(task),
-                contents=self._contents(task),
+                contents=self._contents(task, extra),
                 beat_seconds=self.manifest.beat_seconds,
             )
         except LoopreproError as error:
@@ -189,9 +229,11 @@ class Worker:
             print(f"{task.id}: {error}", file=sys.stderr, flush=True)
             self.exit_code = max(self.exit_code, error.exit_code if isinstance(error, IdentityCollision) else 1)
             return "failed"
-        if attempt is None:
-            return "held"
-        if not self._execute(task, attempt):
+        return attempt or "held"
+
+    def verdict_after(self, task: Task, attempt: Attempt) -> Verdict:
+        """Where a cell stands after its attempt was run."""
+        if not attempt.ended:
             # The disk takes not even the few bytes of an end. Leave: a process that is gone holds nothing.
             self.unwritable = True
             return "failed"
@@ -233,31 +275,45 @@ class Worker:
     def _missing(self, task: Task, reading: CellReading) -> list[tuple[str, Mapping[str, Any]]]:
         return [(name, wanted) for name, wanted in task.evaluations if name not in reading.evaluations]
 
-    def _execute(self, task: Task, attempt: Attempt) -> bool:
-        """Run a claimed cell and write its end; False where that cannot be written. Raises nothing."""
-        self.current = attempt
-        log = attempt.path / "log.txt"
+    def execute(self, task: Task, attempt: Attempt) -> None:
+        """Run a claimed cell and write its end, if the disk takes it. Raises nothing."""
+        if attempt not in self.current:
+            self.current.append(attempt)
         try:
-            with _output_into(log) if self.redirect else _nothing():
+            with output_into(*self.logs([attempt])):
                 try:
                     print(f"cell {task.id}, attempt {attempt.number}, {time.strftime('%Y-%m-%d %H:%M:%S')}", flush=True)
                     outcome = self._call(task, attempt)
                     self._end(task, attempt, outcome)
-                except Superseded as error:
-                    print(error, flush=True)
-                    attempt.end("superseded", str(error))
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - one cell's failure of any kind must not stop the others
                     # First the end, on its reserved bytes, then the long text: the disk may be full.
-                    attempt.end("failed", _one_line(error), deterministic=_is_deterministic(error, attempt))
-                    traceback.print_exc(file=sys.stdout)
-                    sys.stdout.flush()
+                    self.fail(attempt, error)
+                    if not isinstance(error, Superseded):
+                        traceback.print_exc(file=sys.stdout)
+                        sys.stdout.flush()
         except (OSError, LoopreproError) as error:
             print(f"{task.id}: attempt {attempt.number}: {error}", file=sys.stderr, flush=True)
         finally:
-            self.current = None
-        return attempt.ended
+            self.current.remove(attempt)
 
-    def _call(self, task: Task, attempt: Attempt) -> Any:
+    def logs(self, attempts: Sequence[Attempt]) -> list[Path]:
+        """Where the output of these attempts goes; nowhere else but the terminal where it is not redirected."""
+        return [attempt.path / "log.txt" for attempt in attempts] if self.redirect else []
+
+    def fail(self, attempt: Attempt, error: BaseException, hint: str = "") -> None:
+        """Write the end of an attempt that an error ended."""
+        if isinstance(error, Superseded):
+            print(error, flush=True)
+            attempt.end("superseded", str(error))
+        else:
+            attempt.end("failed", one_line(error) + hint, deterministic=is_deterministic(error, attempt))
+
+    def interrupted(self, attempt: Attempt, outcome: Any) -> None:
+        """Write the end of an attempt that a signal ended."""
+        attempt.end("interrupted", f"interrupted by {self.stop() or outcome.reason}", outcome.step)
+
+    def parsed(self, task: Task) -> tuple[Cell, Execution, list[tuple[str, Evaluation]]]:
+        """A task's cell, its execution, and the evaluations that are missing. :class:`ConfigError` where it is not valid."""
         from pydantic import ValidationError
 
         from looprepro.config.cell import Cell, Execution, parse_evaluation
@@ -267,7 +323,7 @@ class Worker:
             cell = Cell.model_validate(task.config)
             execution = Execution.model_validate(task.execution)
             missing = self._missing(task, self.store.reading(task.id))
-            evaluations: list[tuple[str, Evaluation]] = [(name, parse_evaluation(e)) for name, e in missing]
+            evaluations = [(name, parse_evaluation(e)) for name, e in missing]
         except ValidationError as error:
             raise ConfigError(f"cell {task.id} is not valid: {error}") from error
         if cell_id(cell) != task.id:
@@ -275,12 +331,20 @@ class Worker:
                 f"cell {task.id} hashes to {cell_id(cell)} in this version of the code",
                 "Expand the sweep again with the code that runs it",
             )
+        return cell, execution, evaluations
+
+    def _call(self, task: Task, attempt: Attempt) -> Any:
+        cell, execution, evaluations = self.parsed(task)
         assert self._run_cell is not None
-        return self._run_cell(cell, evaluations, execution, attempt, self.stop)
+        began = time.monotonic()
+        outcome = self._run_cell(cell, evaluations, execution, attempt, self.stop)
+        if attempt.device_seconds is not None:  # of a pack: its share of the training, and now the evaluation
+            attempt.device_seconds += time.monotonic() - began
+        return outcome
 
     def _end(self, task: Task, attempt: Attempt, outcome: Any) -> None:
         if outcome.status == "stopped":
-            attempt.end("interrupted", f"interrupted by {self.stop() or outcome.reason}", outcome.step)
+            self.interrupted(attempt, outcome)
             return
         reading = self.store.reading(task.id)
         if reading.result is None:
@@ -290,23 +354,25 @@ class Worker:
             raise StoreError(f"cell {task.id} is trained, but {', '.join(missing)} not evaluated")
         attempt.end(outcome.status, str(outcome.reason or ""), outcome.step)
 
-    def _load_runner(self, task: Task) -> None:
+    def _load_runner(self) -> None:
         """Import training once, before the first claim: a hold of seconds that trains nothing helps nobody."""
         if self._run_cell is not None:
             return
         module, _, function = (self.manifest.runner or "looprepro.training.run:run_cell").partition(":")
         try:
             self._run_cell = getattr(importlib.import_module(module), function)
+            if self.manifest.packs and self.manifest.runner is None:
+                self._run_pack = importlib.import_module("looprepro.training.run_pack").run_pack
         except ImportError as error:
             self._run_cell = _raiser(error)
 
-    def _contents(self, task: Task) -> dict[str, bytes]:
+    def _contents(self, task: Task, extra: Mapping[str, Any] | None = None) -> dict[str, bytes]:
         if self._provenance is None:
             self._provenance = provenance(**_device(str(task.execution.get("device", "auto"))))
-        settings = {key: task.execution.get(key) for key in ("threads", "compile")}
+        settings = {key: task.execution.get(key) for key in ("threads", "compile", "tf32")}
         dtype = task.config.get("training", {}).get("dtype")
-        extra = {**self._provenance.extra, **settings, "dtype": dtype, "seed": task.config.get("seed")}
-        return replace(self._provenance, extra=extra).contents()
+        known = {**self._provenance.extra, **settings, "dtype": dtype, "seed": task.config.get("seed"), **(extra or {})}
+        return replace(self._provenance, extra=known).contents()
 
 
 def run_manifest(
@@ -354,10 +420,10 @@ def _watch(worker: Worker, stop: Stop, parent: int | None, finished: threading.E
     while not finished.wait(POLL_SECONDS):
         if parent is not None and os.getppid() != parent:
             stop.request("parent died")
-        attempt = worker.current
-        if attempt is not None and time.monotonic() - last >= BEAT_SECONDS:
+        if time.monotonic() - last >= BEAT_SECONDS:
             last = time.monotonic()
-            attempt.touch()
+            for attempt in list(worker.current):
+                attempt.touch()
 
 
 @contextmanager
@@ -378,58 +444,11 @@ def _signals_into(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _output_into(path: Path) -> Iterator[None]:
-    """Python's streams and the file descriptors 1 and 2 below them, so that libraries and child processes follow too."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = (os.dup(1), os.dup(2))
-    try:
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        # Line by line, so that a killed cell's log is there up to the end, and a full disk shows where it is met.
-        text = os.fdopen(log, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
-        with redirect_stdout(text), redirect_stderr(text):
-            try:
-                yield
-            finally:
-                try:
-                    text.close()
-                except OSError as error:  # the text is lost, the cell is not
-                    os.write(kept[1], f"{path}: {error}\n".encode())
-    finally:
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
-        os.close(kept[0])
-        os.close(kept[1])
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
 def _raiser(error: ImportError) -> RunCell:
     def run_cell(*_: Any) -> Any:
         raise error
 
     return run_cell
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    if isinstance(error, LoopreproError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _is_deterministic(error: BaseException, attempt: Attempt) -> bool:
-    """Whether the same command would fail the same way: the request, the installation, or too little memory from the start."""
-    if isinstance(error, (ConfigError, ImportError)):
-        return True
-    no_memory = type(error).__name__ in OUT_OF_MEMORY or "can't allocate memory" in str(error)
-    return no_memory and attempt.step == 0
 
 
 def _device(wanted: str) -> dict[str, Any]:

@@ -25,7 +25,14 @@ SOURCES = {
     "independent": "measured by others on its released checkpoint",
 }
 """How a number that the paper's text does not state is called in a note."""
-MIXTURES = {"device": "devices", "dtype": "number formats", "threads": "thread counts", "compile": "compile modes"}
+MIXTURES = {
+    "device": "devices",
+    "dtype": "number formats",
+    "threads": "thread counts",
+    "compile": "compile modes",
+    "kernels": "kinds of kernels",
+    "tf32": "precisions of products",
+}
 """Columns whose values change rounding or hardware: a table that mixes them says so."""
 
 

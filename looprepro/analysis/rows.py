@@ -144,9 +144,13 @@ def _provenance(record: CellRecord) -> Row:
         row["cause"] = presence.cause
     if "resumed" in result:
         row["resumed"] = result["resumed"]
-    for name in ("pack", "threads", "compile", "commit", "dirty", "device", "host"):
+    if result.get("pack"):
+        row["pack"] = result["pack"]
+    for name in ("threads", "compile", "tf32", "commit", "dirty", "device", "host"):
         if provenance.get(name) is not None:
             row[name] = provenance[name]
+    if "kernels" in result:
+        row["kernels"] = result["kernels"]
     if provenance.get("versions"):
         row["versions"] = json.dumps(provenance["versions"], sort_keys=True, separators=(",", ":"))
     if "wall_seconds" in result:

@@ -27,6 +27,8 @@ MEASURES: dict[str, Kind] = {
     "threads": "int64",
     "dtype": "string",
     "compile": "bool",
+    "kernels": "string",
+    "tf32": "bool",
     "commit": "string",
     "dirty": "bool",
     "versions": "string",

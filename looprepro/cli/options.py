@@ -45,6 +45,14 @@ Only = Annotated[
 Runs = Annotated[Path, typer.Option("--runs", envvar="LOOPREPRO_RUNS", help="Where cells run and keep their files.")]
 ResultsFolder = Annotated[Path, typer.Option("--results", envvar="LOOPREPRO_RESULTS", help="Where collected results live.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Pack = Annotated[
+    str | None,
+    typer.Option(
+        "--pack",
+        help="seeds: train cells that differ only in their seed as one; none [default: the scale's].",
+        show_default=False,
+    ),
+]
 RUNS, RESULTS = Path("runs"), Path("results")
 
 
@@ -107,6 +115,15 @@ def expansions_of(
     found = [expand(sweep, wanted, overrides=overrides, only=only or (), seeds=seeds) for sweep in sweeps]
     chosen_scale(scale, found)
     return found
+
+
+def checked_pack(pack: str | None) -> str | None:
+    """``--pack`` as given. :class:`ConfigError` where it is unknown."""
+    from looprepro.files.errors import ConfigError
+
+    if pack not in (None, "seeds", "none"):
+        raise ConfigError(f"unknown pack '{pack}'", "Use seeds or none")
+    return pack
 
 
 def duration(seconds: float) -> str:

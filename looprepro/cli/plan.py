@@ -15,11 +15,13 @@ from looprepro.cli.options import (
     Every,
     Json,
     Only,
+    Pack,
     ResultsFolder,
     Runs,
     Scale,
     Seeds,
     Targets,
+    checked_pack,
     device_hours,
     expansions_of,
     say,
@@ -48,6 +50,7 @@ def plan(
     cells: Cells = False,
     cell: ShowCell = None,
     retrain: Retrain = False,
+    pack: Pack = None,
     as_json: Json = False,
 ) -> None:
     """Cells wanted, done and to run with a reason each, and what that costs. Submits nothing, writes nothing."""
@@ -55,22 +58,31 @@ def plan(
     if cell is not None:
         typer.echo(_yaml(expansions, cell), nl=False)
         return
-    made = make_plan(expansions, runs, results, retrain=retrain, ask=True)
+    made = make_plan(expansions, runs, results, retrain=retrain, ask=True, pack=checked_pack(pack))
     if as_json:
         typer.echo(json.dumps(document(expansions, made), indent=2))
     else:
         print_plan(expansions, made, every_cell=cells)
 
 
-def make_plan(expansions: Sequence[Expansion], runs: Any, results: Any, *, retrain: bool = False, ask: bool = False) -> Plan:
+def make_plan(
+    expansions: Sequence[Expansion],
+    runs: Any,
+    results: Any,
+    *,
+    retrain: bool = False,
+    ask: bool = False,
+    pack: str | None = None,
+) -> Plan:
     """The plan of several sweeps together: a cell that two of them want is one cell. ``ask``: a scheduler that has cells of
-    theirs is asked how they are; an executor asks for itself."""
+    theirs is asked how they are; an executor asks for itself. ``pack`` instead of the scale's."""
     from looprepro.cli.presence import look, open_queue, presence
     from looprepro.planning import merge
     from looprepro.planning import plan as decide
+    from looprepro.planning.packs import packed
     from looprepro.store import Store
 
-    merged = merge(expansions)
+    merged = packed(merge(expansions), pack)
     store, ids = Store(runs), [planned.id for planned in merged]
     queue = open_queue(store, say) if ask else None
     look(queue, ids, say)
@@ -88,6 +100,7 @@ def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
         "counts": made.counts,
         "to_run": len(made.to_run),
         "evaluations": {"wanted": made.evaluations_wanted, "done": made.evaluations_done},
+        "packs": [[item.cell.id for item in pack] for pack in made.packs],
         "device_hours": made.device_hours,
         "basis": made.bases,
         "cells": [
@@ -123,6 +136,9 @@ def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool 
             typer.echo(f"  {n:>6} {action}: {reason}")
     if made.to_run:
         bases = ", ".join(f"{n} {basis}" for basis, n in made.bases.items())
+        if made.packs:
+            sizes = Counter(len(pack) for pack in made.packs)
+            typer.echo(f"  packs: {', '.join(f'{n} of {size} seeds' for size, n in sorted(sizes.items(), reverse=True))}")
         typer.echo(f"  estimated device hours: {device_hours(made.device_hours)}" + (f" ({bases})" if bases else ""))
     if made.needs_retraining:
         say(f"{len(made.needs_retraining)} cells need retraining for a missing evaluation: start them with --retrain")

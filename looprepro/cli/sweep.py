@@ -17,11 +17,13 @@ from looprepro.cli.options import (
     Every,
     Json,
     Only,
+    Pack,
     ResultsFolder,
     Runs,
     Scale,
     Seeds,
     Targets,
+    checked_pack,
     device_hours,
     expansions_of,
     say,
@@ -77,6 +79,7 @@ def sweep(
     max_hours: MaxHours = None,
     retry_failed: RetryFailed = False,
     device: Device = None,
+    pack: Pack = None,
     dry_run: DryRun = False,
     retrain: Retrain = False,
     as_json: Json = False,
@@ -87,7 +90,7 @@ def sweep(
 
     where = _executor(executor, jobs, profile, wait=wait, retry_failed=retry_failed)
     expansions = expansions_of(targets, every, scale, only, seeds)
-    made = make_plan(expansions, runs, results, retrain=retrain)
+    made = make_plan(expansions, runs, results, retrain=retrain, pack=checked_pack(pack))
     if dry_run:
         if as_json:
             typer.echo(json.dumps(document(expansions, made), indent=2))

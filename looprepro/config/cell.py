@@ -134,8 +134,17 @@ class Execution(Frozen):
     threads: int = Field(1, ge=1)
     """CPU threads per cell."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    kernels: Literal["fused", "plain"] = "fused"
+    """On a CPU: blocks and steps with the loops of looprepro/native, or torch's operators one by one (the oracle of tests)."""
     compile: bool = False
     """torch.compile of the core; the plain code is the test oracle."""
+    pack: Literal["none", "seeds"] = "none"
+    """Whether cells that differ only in their seed train as one stacked model (planning/packs.py)."""
+    tf32: bool = False
+    """On CUDA: float32 products in TensorFloat-32."""
+    read_back_every: int | None = Field(None, ge=1)
+    """Steps between looks at the flag that a loss or gradient was not finite; None: 1 on a CPU, ``log_every`` on CUDA. Changes
+    when a divergence is noticed, never its step."""
     log_every: int = Field(50, ge=1)
     """Steps between lines of metrics.jsonl."""
     checkpoint_seconds: float = Field(60.0, gt=0.0)

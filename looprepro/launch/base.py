@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from looprepro.config.cell import Execution
 from looprepro.config.presence import Presence
 from looprepro.planning.expansion import PlannedCell
+from looprepro.planning.packs import pack_of
 from looprepro.store import Store
 
 FINAL = ("done", "diverged", "failed", "cancelled")
@@ -39,6 +40,8 @@ class Work:
     execution: Execution = field(default_factory=Execution)
     steps: int = 0
     """Optimiser steps in all, for a progress bar."""
+    pack: str = ""
+    """Cells of equal ``pack`` train as one stack; without one, alone."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,18 @@ def work_of(cells: Iterable[PlannedCell]) -> list[Work]:
             tuple((e.id, e.evaluation.model_dump(mode="json")) for e in planned.evaluations),
             planned.execution,
             planned.cell.training.steps,
+            pack_of(planned),
         )
         for planned in cells
     ]
+
+
+def units_of(work: Iterable[Work]) -> list[list[Work]]:
+    """What runs together in one process: packs, and single cells; in the order of their first cells."""
+    units: dict[tuple[str, str], list[Work]] = {}
+    for item in work:
+        units.setdefault((item.pack, "" if item.pack else item.id), []).append(item)
+    return list(units.values())
 
 
 def manifest_of(store: Store, work: Sequence[Work], after: Mapping[str, int], **settings: Any) -> dict[str, Any]:
@@ -92,7 +104,9 @@ def manifest_of(store: Store, work: Sequence[Work], after: Mapping[str, int], **
         if own != execution:
             cell["execution"] = own
         cells.append(cell)
-    return {"store": str(store.root), "execution": execution, "cells": cells, **settings}
+    packs = [[item.id for item in unit] for unit in units_of(work) if len(unit) > 1]
+    found = {"store": str(store.root), "execution": execution, "cells": cells, **settings}
+    return found | ({"packs": packs} if packs else {})
 
 
 def thread_environment(threads: int) -> dict[str, str]:

@@ -22,7 +22,7 @@ from types import FrameType
 
 import looprepro
 from looprepro.files.json_files import write_json
-from looprepro.launch.base import Progress, Watch, Work, available_cores, manifest_of, thread_environment
+from looprepro.launch.base import Progress, Watch, Work, available_cores, manifest_of, thread_environment, units_of
 from looprepro.store import Store
 
 INTERRUPTED = 130
@@ -43,7 +43,7 @@ class _Process:
 
 @dataclass
 class LocalExecutor:
-    """``jobs`` cells at once (default: as many as cores and threads per cell allow; more than that is lowered)."""
+    """``jobs`` cells, or packs of them, at once (default: as many as cores and threads per cell allow; more is lowered)."""
 
     jobs: int | None = None
     poll_seconds: float = 0.5
@@ -97,13 +97,14 @@ class LocalExecutor:
         folder = store.new_launch()
         settings = {"wait": True, "tries": self.tries, **self.settings}
         write_json(folder / "manifest.json", manifest_of(store, work, watch.after, **settings))
-        jobs, message = self.jobs_for(threads, len(work))
+        units = len(units_of(work))
+        jobs, message = self.jobs_for(threads, units)
         messages = [message] if message else []
         processes: list[_Process] = []
         barren = forwarded = 0
         try:
             for slot in range(jobs):
-                processes.append(self._start(folder, slot, slot * len(work) // jobs, threads))
+                processes.append(self._start(folder, slot, slot * units // jobs, threads))
             while any(not process.reaped for process in processes):
                 self._wait(processes)
                 if self._interrupts > forwarded:
@@ -129,7 +130,7 @@ class LocalExecutor:
                         barren += 1
                         messages += _last_lines(process.log)
                     if barren < BARREN_DEATHS:
-                        processes.append(self._start(folder, process.slot, process.slot * len(work) // jobs, threads))
+                        processes.append(self._start(folder, process.slot, process.slot * units // jobs, threads))
                 yield replace(watch.look(), messages=tuple(messages))
                 messages = []
         finally:

@@ -80,7 +80,8 @@ Line = Annotated[str, AfterValidator(_line)]
 
 
 class Profile(Frozen):
-    """How one cluster wants its jobs. One job asks for one node; ``cells_per_job`` cells run in it, a process each."""
+    """How one cluster wants its jobs. One job asks for one node; ``cells_per_job`` cells (or packs of seeds) run in it, a
+    process each."""
 
     name: Word
     """The file's name without ``.yaml``; not a key of the file."""

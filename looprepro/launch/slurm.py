@@ -16,7 +16,7 @@ from typing import Any
 
 from looprepro.files.errors import ConfigError, SchedulerUnreachable
 from looprepro.launch.arrays import split_into_arrays
-from looprepro.launch.base import Progress, Watch, Work, manifest_of
+from looprepro.launch.base import Progress, Watch, Work, manifest_of, units_of
 from looprepro.launch.batch_script import batch_script, check_path
 from looprepro.launch.profile import Profile
 from looprepro.launch.queue import Queue
@@ -49,8 +49,8 @@ def arrays_of(work: Sequence[Work], profile: Profile) -> list[Array]:
     for threads, group in groupby(
         sorted(work, key=lambda item: item.execution.threads), key=lambda item: item.execution.threads
     ):
-        split = split_into_arrays(list(group), cells_per_job=profile.cells_per_job, max_array_size=profile.max_array_size)
-        arrays += [Array(threads, jobs) for jobs in split]
+        split = split_into_arrays(units_of(group), cells_per_job=profile.cells_per_job, max_array_size=profile.max_array_size)
+        arrays += [Array(threads, [[item for unit in job for item in unit] for job in jobs]) for jobs in split]
     return arrays
 
 

@@ -1,6 +1,7 @@
 """The transformer block of the host model: pre-norm attention with RoPE and qk-norm, and a squared-ReLU MLP.
 
-x = x + attention(norm_1(x)); x = x + mlp(norm_2(x)). No biases. Plain tensor code with static shapes.
+x = x + attention(norm_1(x)); x = x + mlp(norm_2(x)). No biases. Plain tensor code with static shapes. All of it also runs a
+stack of models: weights with a leading stack dimension, states ``[stack, rows, time, width]`` (models/stack.py).
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from looprepro.models import kernels
 from looprepro.models.initialisation import GeneratorOf, base_std, set_orthogonal, set_uniform
+from looprepro.models.linear import Linear, per_member
 from looprepro.models.rotation import rotate_pairs, unit_multiplier
 
 GATE_INPUTS = 32
@@ -30,10 +33,15 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(width))
+        self.fused = False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fused and kernels.fits(x, self.weight):
+            return kernels.rms_norm(x, self.weight, self.eps)
         wide = x.to(torch.promote_types(x.dtype, self.weight.dtype))
-        return F.rms_norm(wide, self.weight.shape, self.weight, self.eps)
+        if self.weight.dim() == 1:
+            return F.rms_norm(wide, self.weight.shape, self.weight, self.eps)
+        return F.rms_norm(wide, self.weight.shape[-1:], None, self.eps) * per_member(self.weight)
 
 
 class Attention(nn.Module):
@@ -48,25 +56,26 @@ class Attention(nn.Module):
         self.heads = heads
         self.head_width = width // heads
         self.qk_norm_eps = qk_norm_eps
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
-        self.gate = nn.Linear(min(GATE_INPUTS, width), heads, bias=False) if value_gate else None
+        self.qkv = Linear(width, 3 * width)
+        self.out = Linear(width, width)
+        self.gate = Linear(min(GATE_INPUTS, width), heads) if value_gate else None
 
     def forward(self, x: torch.Tensor, rope: torch.Tensor, value: torch.Tensor | None = None) -> torch.Tensor:
         """``rope``: ``[time, 1, 1, head_width / 2, 2]``; ``value``: ``[rows, time, width]`` exactly where there is a gate."""
-        rows, time, width = x.shape
-        qkv = self.qkv(x).view(rows, time, 3, self.heads, self.head_width)
+        time = x.shape[-2]
+        qkv = self.qkv(x).view(-1, time, 3, self.heads, self.head_width)  # from here on, rows are those of all members
         qk, v = qkv.split((2, 1), dim=2)
         v = v.squeeze(2)
         if self.gate is not None:
             assert value is not None, "a layer with a value gate needs its value vectors"
             weight = 2.0 * torch.sigmoid(self.gate(x[..., : self.gate.in_features]))
-            v = v + weight.unsqueeze(-1) * value.view(rows, time, self.heads, self.head_width)
+            weight = weight.view(-1, time, self.heads, 1)
+            v = v + weight * value.reshape(-1, time, self.heads, self.head_width)
         turned = rotate_pairs(qk.to(rope.dtype), rope)
         qk = F.rms_norm(turned, (self.head_width,), eps=self.qk_norm_eps).to(qkv.dtype)
         q, k = qk.transpose(1, 3).unbind(2)
         mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2).to(q.dtype), is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(rows, time, width))
+        return self.out(mixed.transpose(1, 2).reshape(x.shape))
 
     def initialise(self, generator: GeneratorOf, name: str) -> None:
         width = self.out.in_features
@@ -82,8 +91,8 @@ class MLP(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.up = nn.Linear(width, hidden, bias=False)
-        self.down = nn.Linear(hidden, width, bias=False)
+        self.up = Linear(width, hidden)
+        self.down = Linear(hidden, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = F.relu(self.up(x))
@@ -105,8 +114,16 @@ class Block(nn.Module):
         self.attention = Attention(width, heads, qk_norm_eps, value_gate)
         self.norm_2 = RMSNorm(width, norm_eps)
         self.mlp = MLP(width, mlp_width)
+        self.fused = False
 
     def forward(self, x: torch.Tensor, rope: torch.Tensor, value: torch.Tensor | None = None) -> torch.Tensor:
+        attention, mlp = self.attention, self.mlp
+        if self.fused and value is None and kernels.fits(x, attention.qkv.weight, x.shape[-2]):
+            norms = self.norm_1.weight, self.norm_2.weight
+            weights = kernels.BlockWeights(
+                norms[0], attention.qkv.weight, attention.out.weight, norms[1], mlp.up.weight, mlp.down.weight
+            )
+            return kernels.block(x, rope, weights, attention.heads, self.norm_1.eps, attention.qk_norm_eps)
         x = x + self.attention(self.norm_1(x), rope, value)
         # The 0.5 of 0.5 relu^2 is applied here, to a tensor a quarter as wide: a power of two, so not a bit changes.
         return torch.add(x, self.mlp(self.norm_2(x)), alpha=0.5)

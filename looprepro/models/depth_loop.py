@@ -67,9 +67,18 @@ def by_depth(depths: torch.Tensor | Sequence[int], device: torch.device | None =
 
 
 def active_rows(
-    step: Step, state: torch.Tensor, per_row: PerRow, depths: Sequence[int], backprop_depth: int | None = None, dim: int = 0
+    step: Step,
+    state: torch.Tensor,
+    per_row: PerRow,
+    depths: Sequence[int],
+    backprop_depth: int | None = None,
+    dim: int = 0,
+    unit: int = 1,
 ) -> torch.Tensor:
     """The state after depth_i steps of each row. ``depths`` must fall (:func:`by_depth`); rows lie along ``dim``.
+
+    With ``unit`` above 1 ``step`` only sees numbers of rows that are multiples of it (or all rows), so that a compiled step
+    has few shapes; finished rows are then carried along and what becomes of them is thrown away.
 
     Rows that are done are split off the end; a split costs no copy forward and one concatenation backward, and happens only
     where the number of active rows changes, not at every step. ``dim`` is 1 for a stack of models ``[stack, rows, ...]``.
@@ -79,44 +88,48 @@ def active_rows(
     quiet, loud = zip(*(split_depth(depth, backprop_depth) for depth in depths), strict=True)
     if quiet[0] > 0:
         with torch.no_grad():
-            state = _run(step, state, per_row, quiet, dim)
-    return _run(step, state, per_row, loud, dim)
+            state = _run(step, state, per_row, quiet, dim, unit)
+    return _run(step, state, per_row, loud, dim, unit)
 
 
-def _run(step: Step, state: torch.Tensor, per_row: PerRow, counts: Sequence[int], dim: int) -> torch.Tensor:
+def _run(step: Step, state: torch.Tensor, per_row: PerRow, counts: Sequence[int], dim: int, unit: int) -> torch.Tensor:
     """``counts`` fall and may end in zeros."""
     finished: list[torch.Tensor] = []
-    active = len(counts)
+    active = carried = len(counts)
     for done in range(counts[0]):
         going = active
         while counts[going - 1] <= done:
             going -= 1
         if going < active:
-            state, left = state.split((going, active - going), dim)
+            keep = min(-(-going // unit) * unit, carried)
+            if unit == 1:
+                state, left = state.split((going, active - going), dim)
+            else:
+                left, state = state.narrow(dim, going, active - going), state.narrow(dim, 0, keep)
             finished.append(left)
-            per_row = tuple(tensor.split((going, active - going), dim)[0] for tensor in per_row)
-            active = going
+            per_row = tuple(tensor.narrow(dim, 0, keep) for tensor in per_row)
+            active, carried = going, keep
         state = step(state, per_row)
     if not finished:
         return state
-    return torch.cat([state, *reversed(finished)], dim)
+    return torch.cat([state.narrow(dim, 0, active), *reversed(finished)], dim)
 
 
 def masked(
-    step: Step, state: torch.Tensor, per_row: PerRow, depths: Sequence[int], backprop_depth: int | None = None
+    step: Step, state: torch.Tensor, per_row: PerRow, depths: Sequence[int], backprop_depth: int | None = None, dim: int = 0
 ) -> torch.Tensor:
-    """The plain loop over the whole batch, in which a row keeps its state once it is done. Any order; rows along dimension 0.
+    """The plain loop over the whole batch, in which a row keeps its state once it is done. Any order; rows along ``dim``.
 
     Kept as the oracle of tests and the denominator of benchmarks/depth_loop.py.
     """
     quiet, loud = zip(*(split_depth(depth, backprop_depth) for depth in checked_depths(depths)), strict=True)
     with torch.no_grad():
-        state = _run_masked(step, state, per_row, quiet)
-    return _run_masked(step, state, per_row, loud)
+        state = _run_masked(step, state, per_row, quiet, dim)
+    return _run_masked(step, state, per_row, loud, dim)
 
 
-def _run_masked(step: Step, state: torch.Tensor, per_row: PerRow, counts: Sequence[int]) -> torch.Tensor:
-    limit = torch.tensor(counts, device=state.device).reshape(-1, *(1,) * (state.dim() - 1))
+def _run_masked(step: Step, state: torch.Tensor, per_row: PerRow, counts: Sequence[int], dim: int) -> torch.Tensor:
+    limit = torch.tensor(counts, device=state.device).reshape(-1, *(1,) * (state.dim() - dim - 1))
     for done in range(max(counts)):
         state = torch.where(limit > done, step(state, per_row), state)
     return state

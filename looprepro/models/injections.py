@@ -16,6 +16,7 @@ from torch import nn
 
 from looprepro.config.cell import Injection as InjectionConfig
 from looprepro.files.errors import ConfigError
+from looprepro.models import kernels
 from looprepro.models.charts import Cayley, Householder, Rates, initial_omega, spread
 from looprepro.models.initialisation import GeneratorOf
 from looprepro.models.rotation import rotate_pairs, unit_multiplier
@@ -33,6 +34,8 @@ class Injection(nn.Module):
         super().__init__()
         self.config = config
         self.width = width
+        self.fused = False
+        """Use the kernels of models/kernels.py where there is one (kernels.use)."""
         self.B = nn.Parameter(torch.eye(width))
 
     def initialise(self, generator: GeneratorOf) -> None:
@@ -91,6 +94,8 @@ class Diagonal(Injection):
         return DiagonalOperator(spread(scale.c, self.width), spread(scale.dt, self.width))
 
     def step(self, h: torch.Tensor, op: DiagonalOperator, drive: torch.Tensor) -> torch.Tensor:
+        if self.fused and kernels.fits(h, op.decay):
+            return kernels.diagonal_step(h, op.decay, drive)  # also for a stack: decay [stack, width]
         return torch.addcmul(drive, h, op.decay)
 
     @torch.no_grad()
@@ -128,6 +133,8 @@ class PairwiseConformal(Injection):
         return PlanarOperator(multiplier, spread(scale.dt, self.width))
 
     def step(self, h: torch.Tensor, op: PlanarOperator, drive: torch.Tensor) -> torch.Tensor:
+        if self.fused and kernels.fits(h, op.multiplier):
+            return kernels.planar_step(h, op.multiplier, drive)  # also for a stack: multiplier [stack, planes, 2]
         return rotate_pairs(h, op.multiplier) + drive
 
     @torch.no_grad()

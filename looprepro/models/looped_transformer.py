@@ -8,11 +8,12 @@ skip around the loop. Logits are float32 (float64 in a float64 model).
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from looprepro import randomness
@@ -22,6 +23,10 @@ from looprepro.models.blocks import Block, RMSNorm, rope_table
 from looprepro.models.depth_loop import PerRow, Step, active_rows, by_depth, checked_depths, masked
 from looprepro.models.initialisation import base_std, set_normal, set_orthogonal
 from looprepro.models.injections import make_injection
+from looprepro.models.linear import Embedding, Linear, linear
+
+ROW_BUCKETS = 4
+"""Numbers of rows that a compiled step is made for: a quarter of the batch, half of it, three quarters, all."""
 
 
 def has_value_table(layer: int, layers: int) -> bool:
@@ -52,21 +57,23 @@ class LoopedTransformer(nn.Module):
         ]
         core_start, coda_start = config.prelude_layers, config.prelude_layers + config.core_layers
         self._core_gates = tabled[core_start:coda_start]
-        self.embedding = nn.Embedding(vocabulary, width)
+        self.embedding = Embedding(vocabulary, width)
         self.prelude = nn.ModuleList(blocks[:core_start])
         self.norm_prelude = RMSNorm(width, config.norm_eps)
         self.injection = make_injection(config.injection, width)
         self.core = nn.ModuleList(blocks[core_start:coda_start])
-        self.readout = nn.Linear(width, width, bias=False)
+        self.readout = Linear(width, width)
         """C of the equation above."""
         self.coda = nn.ModuleList(blocks[coda_start:])
         self.norm_final = RMSNorm(width, config.norm_eps)
-        self.head = None if config.tied_head else nn.Linear(width, vocabulary, bias=False)
-        self.value_tables = nn.ModuleDict({str(i): nn.Embedding(vocabulary, width) for i in range(layers) if tabled[i]})
+        self.head = None if config.tied_head else Linear(width, vocabulary)
+        self.value_tables = nn.ModuleDict({str(i): Embedding(vocabulary, width) for i in range(layers) if tabled[i]})
         self.register_buffer("rope", rope_table(max_positions, width // config.heads, config.rope_base), persistent=False)
         self.masked_loop = False
         """Take the plain masked loop instead of the active-rows loop (tests and benchmarks)."""
         self._core_pass = self._plain_core_pass
+        self._compiled = False
+        self._warm: set[tuple[int, ...]] = set()
 
     def initialise(self, seed: int) -> None:
         """Parcae's scaled-zero orthogonal start; each parameter from its own generator, keyed by ``seed`` and its name, so that
@@ -94,31 +101,81 @@ class LoopedTransformer(nn.Module):
         return base_std(self.config.width)
 
     def compile_core(self, **options: object) -> None:
-        """torch.compile one recurrent step (injection and core blocks); the plain code stays the oracle."""
-        self._core_pass = torch.compile(self._plain_core_pass, **options)  # type: ignore[call-overload]
+        """torch.compile one recurrent step (injection and core blocks) for static shapes; the plain code stays the oracle.
+
+        The loop then shows the step :data:`ROW_BUCKETS` numbers of rows, so that :meth:`warm_up` meets every shape.
+        """
+        from torch._dynamo import config as dynamo  # a second of imports, for those who compile
+
+        dynamo.recompile_limit = max(dynamo.recompile_limit, 256)  # one shape, one entry: buckets times word lengths
+        self._core_pass = torch.compile(self._plain_core_pass, dynamic=False, **options)  # type: ignore[call-overload]
+        self._compiled, self._warm = True, set()
+
+    def plain_core(self) -> None:
+        """Undo :meth:`compile_core`: a copy of a compiled model would go on with the original's weights."""
+        self._core_pass = self._plain_core_pass
+        self._compiled = False
+
+    def warm_up(self, shape: Sequence[int]) -> float:
+        """Compile every step that a batch of tokens of ``shape`` can ask for; seconds spent. Nothing to do in plain code or the
+        second time. Where compiling fails the plain code takes over, after one warning."""
+        if not self._compiled or tuple(shape) in self._warm:
+            return 0.0
+        from torch._dynamo.exc import TorchDynamoException
+
+        began = time.monotonic()
+        try:
+            self._compile_for(shape)
+        except TorchDynamoException as failure:
+            reason = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+            warnings.warn(f"the core cannot be compiled, the plain code runs instead: {reason}", RuntimeWarning, stacklevel=2)
+            self.plain_core()
+        self._warm.add(tuple(shape))
+        return time.monotonic() - began
+
+    def _compile_for(self, shape: Sequence[int]) -> None:
+        *stack, rows, _ = shape
+        dim, unit = len(stack), self._unit(rows)
+        op, per_row = self._prepare(torch.zeros(*shape, dtype=torch.int64, device=self.rope.device))
+        state = torch.zeros(*shape, self.config.width, dtype=self.readout.weight.dtype, device=self.rope.device)
+        step = self._step(op)
+        for count in (*range(unit, rows, unit), rows):
+            part, own = state.narrow(dim, 0, count), tuple(tensor.narrow(dim, 0, count) for tensor in per_row)
+            for first in (False, True) if count == rows else (False,):  # h_0 has no gradient, later states have one
+                h = part.clone().requires_grad_(not first)
+                torch.autograd.grad(step(h, own).sum(), own, retain_graph=True)
+            if self.config.recurrence.backprop_depth is not None:
+                with torch.no_grad():
+                    step(part, own)
+
+    def _unit(self, rows: int) -> int:
+        """Rows by which the compiled loop shrinks."""
+        return -(-rows // ROW_BUCKETS) if self._compiled else 1
 
     def forward(self, tokens: torch.Tensor, depths: torch.Tensor | int, state: torch.Tensor) -> torch.Tensor:
         """Logits ``[rows, time, vocabulary]`` after ``depths`` steps of each row (one number: of all rows).
 
         ``tokens`` int64 ``[rows, time]``; ``depths`` int64 ``[rows]``, best on the CPU, since it steers the loop; ``state``
-        is h_0, ``[rows, time, width]``. Gradient flows through each row's last ``recurrence.backprop_depth`` steps.
+        is h_0, ``[rows, time, width]``. Gradient flows through each row's last ``recurrence.backprop_depth`` steps. In a stack
+        (models/stack.py) tokens, state and logits have a leading stack dimension; the depths are the members' common ones.
         A depth below 1 is a :class:`~looprepro.models.depth_loop.DepthError`.
         """
         self._check(tokens, state)
-        rows = tokens.shape[0]
+        rows, dim = tokens.shape[-2], tokens.dim() - 2
         given = [depths] * rows if isinstance(depths, int) else checked_depths(depths)
         if len(given) != rows:
             raise ValueError(f"{len(given)} depths for {rows} rows")
         backprop_depth = self.config.recurrence.backprop_depth
         if self.masked_loop:
             op, per_row = self._prepare(tokens)
-            return self._read(masked(self._step(op), state, per_row, given, backprop_depth), tokens)
+            return self._read(masked(self._step(op), state, per_row, given, backprop_depth, dim), tokens)
         order = by_depth(given, tokens.device)
         mixed = order.depths[0] != order.depths[-1]
         # Sorting tokens and h_0, which carry no gradient, leaves one gather of states on the way out as the only cost.
-        op, per_row = self._prepare(tokens[order.sort] if mixed else tokens)
-        final = active_rows(self._step(op), state[order.sort] if mixed else state, per_row, order.depths, backprop_depth)
-        return self._read(final[order.restore] if mixed else final, tokens)
+        op, per_row = self._prepare(_select(tokens, order.sort, dim) if mixed else tokens)
+        start = _select(state, order.sort, dim) if mixed else state
+        final = active_rows(self._step(op), start, per_row, order.depths, backprop_depth, dim, self._unit(rows))
+        return self._read(_select(final, order.restore, dim) if mixed else final, tokens)
 
     def readouts(self, tokens: torch.Tensor, state: torch.Tensor, budgets: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
         """(T, logits) at each of the ascending ``budgets``, in one pass of max(budgets) steps; equal to ``forward`` at T.
@@ -162,9 +219,10 @@ class LoopedTransformer(nn.Module):
         return self._read(h, None)
 
     def _check(self, tokens: torch.Tensor, state: torch.Tensor) -> None:
-        if tokens.shape[1] > self.max_positions:
+        if tokens.shape[-1] > self.max_positions:
             raise ConfigError(
-                f"{tokens.shape[1]} positions, but the model was built for {self.max_positions}", "Build it with more positions"
+                f"{tokens.shape[-1]} positions, but the model was built for {self.max_positions}",
+                "Build it with more positions",
             )
         if state.shape != (*tokens.shape, self.config.width):
             raise ValueError(
@@ -179,7 +237,7 @@ class LoopedTransformer(nn.Module):
     def _prepare(self, tokens: torch.Tensor) -> tuple[Any, PerRow]:
         """(operator, per-row tensors): all that the steps need and that does not depend on the step."""
         e = self.embedding(tokens)
-        rope = self.rope[: tokens.shape[1]]
+        rope = self.rope[: tokens.shape[-1]]
         for layer, block in enumerate(self.prelude):
             e = block(e, rope, self._value(layer, tokens))
         e = self.norm_prelude(e)
@@ -196,7 +254,7 @@ class LoopedTransformer(nn.Module):
 
     def _plain_core_pass(self, h: torch.Tensor, op: Any, drive: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
         """One recurrent step; ``values`` belong to the core layers that have a gate, in order."""
-        rope = self.rope[: h.shape[1]]
+        rope = self.rope[: h.shape[-2]]
         h = self.injection.step(h, op, drive)
         given = iter(values)
         for block, has_gate in zip(self.core, self._core_gates, strict=True):
@@ -206,10 +264,15 @@ class LoopedTransformer(nn.Module):
     def _read(self, h: torch.Tensor, tokens: torch.Tensor | None) -> torch.Tensor:
         """Logits from the state after the loop."""
         h = self.readout(h)
-        rope = self.rope[: h.shape[1]]
+        rope = self.rope[: h.shape[-2]]
         first = len(self.prelude) + len(self.core)
         for i, block in enumerate(self.coda):
             h = block(h, rope, self._value(first + i, tokens))
         h = self.norm_final(h)
-        logits = F.linear(h, self.embedding.weight if self.head is None else self.head.weight)
+        logits = linear(h, self.embedding.weight if self.head is None else self.head.weight)
         return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _select(x: torch.Tensor, rows: torch.Tensor, dim: int) -> torch.Tensor:
+    """``rows`` of ``x``, which lie along dimension 0, or 1 in a stack."""
+    return x[rows] if dim == 0 else x[:, rows]

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from looprepro.config.presence import Presence
 from looprepro.planning.estimate import Basis, Estimator
 from looprepro.planning.expansion import PlannedCell, PlannedEvaluation
+from looprepro.planning.packs import packs
 
 Action = Literal["train", "resume", "evaluate", "none", "wait"]
 State = Literal["done", "diverged", "train", "resume", "evaluate", "wait", "failed", "needs retraining"]
@@ -54,6 +55,12 @@ class Plan:
     def to_run(self) -> tuple[Item, ...]:
         """What a sweep would start now."""
         return tuple(item for item in self.items if item.action in ("train", "resume", "evaluate"))
+
+    @property
+    def packs(self) -> tuple[tuple[Item, ...], ...]:
+        """Those of :attr:`to_run` that train as one stack."""
+        items = {item.cell.id: item for item in self.to_run if item.action in ("train", "resume")}
+        return tuple(tuple(items[cell.id] for cell in pack) for pack in packs(item.cell for item in items.values()))
 
     @property
     def needs_retraining(self) -> tuple[Item, ...]:

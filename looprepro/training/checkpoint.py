@@ -56,6 +56,11 @@ def folder_name(step: int) -> str:
     return f"checkpoint-{step:08d}"
 
 
+def step_of(folder: Path) -> int:
+    """The step in a checkpoint folder's name."""
+    return int(folder.name.rpartition("-")[2])
+
+
 def save(parent: Path, step: int, seconds: float, tensors: Mapping[str, Tensors], extra: Mapping[str, Any]) -> Path:
     """Write ``parent/checkpoint-<step>`` and drop this parent's older ones beyond :data:`KEPT`. Returns its path."""
     folder = parent / folder_name(step)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,6 +21,14 @@ class Diverged(Exception):
     def __init__(self, step: int, reason: str) -> None:
         super().__init__(f"{reason} at step {step}")
         self.step, self.reason = step, reason
+
+
+class MembersDiverged(Exception):
+    """Some members of a stack diverged at the step that was tried; nobody's weights were touched."""
+
+    def __init__(self, members: Mapping[int, Diverged]) -> None:
+        super().__init__(", ".join(f"member {i}: {diverged}" for i, diverged in members.items()))
+        self.members = dict(members)
 
 
 class Report(Protocol):
@@ -55,6 +62,22 @@ class Trainer(Protocol):
         """Continue from ``checkpoint`` as if it had never stopped."""
 
 
+class Stack(Protocol):
+    """Trainers of cells that differ only in their seed, going on together."""
+
+    step: int
+    """Updates done, by every member."""
+
+    def warm_up(self) -> None:
+        """Compile what the next step needs, outside the clock."""
+
+    def train_step(self) -> Sequence[Report]:
+        """One update of every member, a report each, in their order. :class:`MembersDiverged`: some have to leave first."""
+
+    def settle(self) -> None:
+        """Put the members where the stack stands."""
+
+
 Documents = dict[Evaluation, dict[str, Any]]
 """Evaluation -> what the store keeps of it: {"evaluation", "metrics", "series"}."""
 
@@ -69,6 +92,8 @@ class Family:
     """Measure the trained weights."""
     series: Callable[[Cell, Any], dict[str, Any]]
     """What the finished trainer leaves to draw: name -> {"x", "y"}."""
+    stack: Callable[[Sequence[Any]], Stack] | None = None
+    """Trainers at one step, as a :class:`Stack`. None: cells of this family are not packed."""
 
 
 _MODULES: Mapping[FamilyName, str] = {"words": "looprepro.training.words", "reasoner": "looprepro.training.reasoners"}
@@ -78,22 +103,3 @@ def family(cell: Cell) -> Family:
     """The family of ``cell``; its module is imported when first needed."""
     found: Family = importlib.import_module(_MODULES[cell.family]).FAMILY
     return found
-
-
-def run_steps(
-    trainer: Trainer,
-    *,
-    until: int,
-    stop: Callable[[], str | None],
-    on_step: Callable[[Report], None],
-) -> str | None:
-    """Train to step ``until`` or to the first signal; the signal's name, or None when finished. :class:`Diverged` passes."""
-    while trainer.step < until:
-        signal = stop()
-        if signal:
-            return signal
-        began = time.monotonic()
-        report = trainer.train_step()
-        trainer.seconds += time.monotonic() - began
-        on_step(report)
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any, Literal
 import torch
 
 from looprepro.config.cell import Cell, Evaluation, Execution
-from looprepro.files.atomic import explained
 from looprepro.files.errors import ConfigError, StoreError
-from looprepro.files.json_files import canonical_json, write_json
+from looprepro.models import kernels
+from looprepro.native.memory import keep_freed_memory
 from looprepro.store.attempt import Attempt
 from looprepro.training import checkpoint
-from looprepro.training.families import Diverged, Report, family, run_steps
+from looprepro.training.families import Diverged, family
+from looprepro.training.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,12 @@ def prepare(execution: Execution) -> torch.device:
             "this scale wants a CUDA device and PyTorch finds none here",
             "Run it on a GPU machine, through --executor slurm, or with --device cpu",
         )
+    kernels.prefer(execution.kernels)
     if name == "cpu":
         torch.use_deterministic_algorithms(True)
+        keep_freed_memory()
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = execution.tf32
     return torch.device(name)
 
 
@@ -100,68 +106,34 @@ def _whole(folder: Path) -> checkpoint.Checkpoint:
 
 
 def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
-    trainer = family(cell).trainer(cell, execution, device)
-    found = checkpoint.load_newest(attempt.checkpoint_folders())
-    if found is not None:
-        trainer.restore(found)
-        print(f"resumed at step {found.step} from {found.folder}", flush=True)
-    resumed = int(found.extra["resumed"]) + 1 if found is not None else 0
-    total = trainer.total
-    metrics = attempt.path / "metrics.jsonl"
-    kept = found.folder if found is not None and found.step == total else None
-    last_saved_at, last_saved_step = trainer.seconds, trainer.step
+    recorder = Recorder(cell, attempt, execution, device)
+    recorder.resume(checkpoint.load_newest(attempt.checkpoint_folders()))
+    return finish(recorder, stop)
 
-    def save() -> Path:
-        nonlocal last_saved_at, last_saved_step
-        attempt.ensure_owner()
-        last_saved_at, last_saved_step = trainer.seconds, trainer.step
-        return checkpoint.save(
-            attempt.path, trainer.step, trainer.seconds, trainer.tensors(), {"cell": attempt.cell_id, "resumed": resumed}
-        )
 
-    def on_step(report: Report) -> None:
-        if report.step % execution.log_every == 0 or report.step in (1, total):
-            _append_line(metrics, report.record() | {"seconds": round(trainer.seconds, 3)})
-        attempt.beat(report.step, total)
-        by_steps = execution.checkpoint_steps is not None and report.step % execution.checkpoint_steps == 0
-        by_time = trainer.seconds - last_saved_at >= execution.checkpoint_seconds
-        if (by_steps or by_time) and report.step < total:
-            save()
-
-    attempt.beat(trainer.step, total)
-    common = {"resumed": resumed, "device": _device_name(device), "torch_threads": torch.get_num_threads()}
+def finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
+    """Train one cell from where its trainer stands to its result, or to the first signal."""
     try:
-        signal = run_steps(trainer, until=total, stop=stop, on_step=on_step)
-    except Diverged as diverged:
-        attempt.publish_result(
-            common
-            | {"status": "diverged", "step": diverged.step, "reason": diverged.reason, "weights": None}
-            | _seconds(trainer.seconds)
-        )
+        return _finish(recorder, stop)
+    except Diverged as diverged:  # at a step, or found when a checkpoint was due: then the one kept is older
+        recorder.diverged(diverged)
         return Outcome("diverged", diverged.step, diverged.reason)
-    if signal:
-        if trainer.step > last_saved_step:  # a step has one checkpoint, which never changes
-            save()
-        return Outcome("stopped", trainer.step, signal)
-    folder = kept or save()
-    write_json(attempt.path / "series.json", family(cell).series(cell, trainer))
-    weights = folder.relative_to(attempt.cell_path).as_posix()
-    attempt.publish_result(
-        common | {"status": "done", "step": total, "reason": "", "weights": weights} | _seconds(trainer.seconds)
-    )
-    return Outcome("done", total)
 
 
-def _append_line(path: Path, record: dict[str, Any]) -> None:
-    """One line of metrics.jsonl; a reader skips a last line without its end. Values are finite: :class:`Diverged` saw to it."""
-    with explained(path, "append to"), open(path, "a", encoding="utf-8") as file:
-        file.write(canonical_json(record) + "\n")
-        file.flush()
-
-
-def _seconds(seconds: float) -> dict[str, float]:
-    return {"wall_seconds": round(seconds, 3), "device_seconds": round(seconds, 3)}
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+def _finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
+    trainer = recorder.trainer
+    while trainer.step < trainer.total:
+        signal = stop()
+        if signal:
+            recorder.save()
+            return Outcome("stopped", trainer.step, signal)
+        recorder.warm_up()
+        began = time.monotonic()
+        report = trainer.train_step()
+        elapsed = time.monotonic() - began
+        recorder.spent(elapsed, elapsed)
+        recorder.log(report)
+        if recorder.is_checkpoint_due(report.step):
+            recorder.save()
+    recorder.done()
+    return Outcome("done", trainer.total)

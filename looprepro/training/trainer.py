@@ -5,20 +5,21 @@ Knows no file layout beyond the attempt's own folder, and no task or model beyon
 
 from __future__ import annotations
 
-import math
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from looprepro import randomness
 from looprepro.config.cell import Cell, Execution, word_parts
+from looprepro.models import kernels
 from looprepro.models.looped_transformer import LoopedTransformer
-from looprepro.models.recurrence import depths, parcae_compatible_depths
-from looprepro.tasks.task import Task
+from looprepro.tasks.task import Batch, Task
+from looprepro.training.ahead import Ahead
 from looprepro.training.checkpoint import Checkpoint
-from looprepro.training.families import Diverged
+from looprepro.training.first_bad import FirstBad
 from looprepro.training.schedule import learning_rate
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
@@ -31,8 +32,9 @@ class StepReport:
 
     step: int
     """Updates done, this one included."""
-    loss: float
-    grad_norm: float
+    loss: float | Tensor
+    """A tensor where the step did not wait for the device."""
+    grad_norm: float | Tensor
     lr: float
     length: int
     mean_depth: float
@@ -41,8 +43,8 @@ class StepReport:
         """As a line of metrics.jsonl."""
         return {
             "step": self.step,
-            "loss": self.loss,
-            "grad_norm": self.grad_norm,
+            "loss": float(self.loss),
+            "grad_norm": float(self.grad_norm),
             "lr": self.lr,
             "length": self.length,
             "depth": self.mean_depth,
@@ -64,53 +66,76 @@ class Trainer:
         self.cell, self.task, self.device = cell, task, device
         _, self.config, self.training = word_parts(cell)
         self.model = build_model(cell, task).to(device)
-        if execution.compile:
-            self.model.compile_core(dynamic=True)  # one graph for every number of active rows
+        began = time.monotonic()
+        self.kernels = kernels.use(self.model, execution.kernels)
+        """In force, which may be plain where fused was asked for."""
+        self.compile_seconds = time.monotonic() - began
+        """Spent compiling kernels and the core, apart from ``seconds``."""
+        self.compiled = execution.compile
+        if self.compiled:
+            self.model.compile_core()
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         training = self.training
         self.total = training.steps
         self.optimizer = torch.optim.Adam(
-            self.parameters.values(), lr=training.lr, betas=training.betas, eps=training.eps, foreach=True
+            self.parameters.values(), lr=training.lr, betas=training.betas, eps=training.eps, **self._adam()
         )
+        self._first_bad = FirstBad(device)
+        self._read_back_every = execution.read_back_every or (1 if device.type == "cpu" else execution.log_every)
+        self._log_every = execution.log_every
+        self._ahead = Ahead(self)
         self.step = 0
         self.seconds = 0.0
         self.average: dict[str, Tensor] = {}
         self._average_from = training.steps - round(training.average_last * training.steps)
         self._state_std = self.model.state_std()
 
+    def _adam(self) -> dict[str, bool]:
+        """Adam as one loop over all numbers where there is one, else operator by operator over lists."""
+        return {"fused": True} if self.kernels == "fused" or self.device.type == "cuda" else {"foreach": True}
+
     def sample_depths(self, step: int) -> Tensor:
         """Recurrence counts of the step's rows, int64 ``[batch]``; shared by all runs whatever their seed."""
-        config, rows = self.config.recurrence, self.training.batch
-        if config.parcae_compat:
-            return parcae_compatible_depths(config, step, rows)
-        u = randomness.uniform(randomness.DEPTH_SEED, randomness.DEPTH, step, torch.arange(rows), 1)
-        return depths(config, u[:, 0])
+        return self._ahead.depths(step)
+
+    def batch(self, step: int) -> Batch:
+        """The step's examples."""
+        return self._ahead.batch(step)
 
     def initial_state(self, step: int, rows: int, time_steps: int) -> Tensor:
         """x_0 ``[rows, time, width]``: truncated normal of std sqrt(2/(5 width)) (Parcae 1.5), drawn by seed, step, row."""
-        width = self.config.width
-        drawn = randomness.truncated_normal(
-            self.cell.seed, randomness.STATE, step, torch.arange(rows), time_steps * width, device=self.device
-        )
-        return drawn.reshape(rows, time_steps, width).to(DTYPES[self.training.dtype]) * self._state_std
+        return self._ahead.states(step, rows, time_steps).to(DTYPES[self.training.dtype]) * self._state_std
+
+    def warm_up(self) -> None:
+        """Compile what the next step needs, so that no step does it."""
+        length = self.batch(self.step).tokens.shape
+        with self._autocast():
+            self.compile_seconds += self.model.warm_up(length)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16")
+
+    def check(self) -> None:
+        """:class:`Diverged` where a step so far was not finite, with the first such step. Waits for the device."""
+        self._first_bad.check()
 
     def train_step(self) -> StepReport:
-        """One update. :class:`Diverged` where the loss or the gradient norm is not finite; the weights are then untouched."""
+        """One update. :class:`Diverged` where the loss or the gradient norm is not finite; the weights are then untouched if
+        the flag is read at every step. Where it is read less often, later steps run on, and no checkpoint is made of them."""
         training, step = self.training, self.step
-        rows = torch.arange(training.batch, dtype=torch.int64) + step * training.batch
-        batch = self.task.examples(rows.to(self.device), step)
+        batch = self.batch(step)
         counts = self.sample_depths(step)
         state = self.initial_state(step, training.batch, batch.tokens.shape[-1])
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=training.dtype == "bfloat16"):
+        with self._autocast():
             logits = self.model(batch.tokens, counts, state)
         loss = self.task.loss(logits, batch).mean()
         loss.backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
-        loss_value, norm_value = float(loss.detach()), float(norm)
-        if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
-            what = "loss" if not math.isfinite(loss_value) else "gradient norm"
-            raise Diverged(step + 1, f"{what} is {loss_value if what == 'loss' else norm_value}")
+        self._first_bad.note(step + 1, loss, norm)
+        logged = (step + 1) % self._log_every == 0 or step + 1 in (1, self.total)
+        if logged or (step + 1) % self._read_back_every == 0:
+            self.check()
         if training.clip is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), training.clip, norm)
         rate = learning_rate(training, step)
@@ -118,22 +143,27 @@ class Trainer:
             group["lr"] = rate
         self.optimizer.step()
         self.step += 1
-        self._update_average()
-        return StepReport(self.step, loss_value, norm_value, rate, self.task.length(step), float(counts.double().mean()))
+        self.average = self.averaged(self.average, self.parameters, self.step)
+        length, depth = self.task.length(step), float(counts.double().mean())
+        if self._read_back_every == 1:
+            return StepReport(self.step, float(loss.detach()), float(norm), rate, length, depth)
+        return StepReport(self.step, loss.detach(), norm, rate, length, depth)
 
-    def _update_average(self) -> None:
-        """Uniform mean of the weights after each of the last updates."""
-        count = self.step - self._average_from
+    def averaged(self, average: dict[str, Tensor], parameters: Mapping[str, Tensor], step: int) -> dict[str, Tensor]:
+        """Uniform mean of the weights after each of the last updates: ``average`` joined by ``parameters``, after ``step``."""
+        count = step - self._average_from
         if self.training.average_last == 0.0 or count < 1:
-            return
+            return average
         with torch.no_grad():
             if count == 1:
-                self.average = {name: p.detach().clone() for name, p in self.parameters.items()}
-            for name, parameter in self.parameters.items():
-                self.average[name].lerp_(parameter, 1.0 / count)
+                average = {name: p.detach().clone() for name, p in parameters.items()}
+            for name, parameter in parameters.items():
+                average[name].lerp_(parameter, 1.0 / count)
+        return average
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Everything a checkpoint needs, by file stem."""
+        """Everything a checkpoint needs, by file stem. :class:`Diverged` instead of weights that come after a bad step."""
+        self.check()
         moments = {}
         for name, parameter in self.parameters.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
@@ -151,7 +181,8 @@ class Trainer:
             state = {key.split(".", 1)[0]: value for key, value in moments.items() if key.split(".", 1)[1] == name}
             if state:
                 self.optimizer.state[parameter] = {
-                    key: value if key == "step" else value.to(parameter.device, parameter.dtype) for key, value in state.items()
+                    key: value if key == "step" and self.device.type == "cpu" else value.to(parameter.device, parameter.dtype)
+                    for key, value in state.items()
                 }
         self.average = {n: t.to(self.device) for n, t in checkpoint.tensors.get("average", {}).items()}
         self.step, self.seconds = checkpoint.step, checkpoint.seconds

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from looprepro.config.cell import Cell, Evaluation, Execution, word_parts
+from looprepro.models import kernels
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks import GroupWords, make_task
 from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.evaluate import evaluate
 from looprepro.training.families import Documents, Family
 from looprepro.training.operator_geometry import operator_series
+from looprepro.training.stack import StackedTrainer
 from looprepro.training.trainer import Trainer, build_model, load_weights
 
 
@@ -35,7 +37,9 @@ def _trainer(cell: Cell, execution: Execution, device: torch.device) -> Trainer:
 
 
 def _evaluate(cell: Cell, trained: Checkpoint, evaluations: Sequence[Evaluation], device: torch.device) -> Documents:
-    return evaluate(trained_model(cell, trained).to(device), task_of(cell), cell, evaluations, device)
+    model = trained_model(cell, trained).to(device)
+    kernels.use(model, kernels.preferred())
+    return evaluate(model, task_of(cell), cell, evaluations, device)
 
 
 def _series(cell: Cell, trainer: Trainer) -> dict[str, Any]:
@@ -43,4 +47,4 @@ def _series(cell: Cell, trainer: Trainer) -> dict[str, Any]:
     return operator_series(trainer.config, initial, trainer.model.injection)
 
 
-FAMILY = Family(_trainer, _evaluate, _series)
+FAMILY = Family(_trainer, _evaluate, _series, StackedTrainer)

@@ -26,7 +26,7 @@ from looprepro.store import Store
 
 SEED = 20
 KILLS = 20
-DIFFERS = {"attempt", "resumed", "wall_hours", "device_hours", "host", "commit", "dirty"}
+DIFFERS = {"attempt", "resumed", "wall_hours", "device_hours", "geometry_hours", "host", "commit", "dirty"}
 """Columns that may differ between two runs: how they went, and the working tree, which others may change meanwhile."""
 MOMENTS = [
     ("checkpoint written, not renamed", 2),
@@ -63,17 +63,18 @@ layout: {rows: [method], columns: [T], metric: last_token_accuracy}
 scales:
   smoke:
     note: nothing but speed.
-    seeds: 0-1
-    execution: {threads: 1, device: cpu, log_every: 5, checkpoint_steps: 3}
+    seeds: 0-LAST
+    execution: {threads: 1, device: cpu, log_every: 5, checkpoint_steps: 3, pack: PACK}
 """
 
 
 class Workers:
     """Forked workers of one sweep, one at a time, that can be killed."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
+    def __init__(self, folder: Path, steps: int, pack: str) -> None:
         sweep = folder / "tiny.yaml"
-        sweep.write_text(SWEEP.replace("STEPS", str(steps)))
+        last = "2" if pack == "seeds" else "1"
+        sweep.write_text(SWEEP.replace("STEPS", str(steps)).replace("PACK", pack).replace("LAST", last))
         self.folder = folder
         self.expansion = expand(load_sweep(sweep), "smoke")
         script = Path(__file__).with_name("forking_workers.py")
@@ -111,7 +112,7 @@ class Workers:
 
 @pytest.fixture
 def workers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workers]:
-    started = Workers(tmp_path, request.param)
+    started = Workers(tmp_path, *request.param)
     yield started
     started.close()
 
@@ -134,7 +135,7 @@ def attempts(store: Store) -> int:
     return len(list(store.root.glob("cells/*/attempts/[0-9]*")))
 
 
-@pytest.mark.parametrize("workers", [24], indirect=True)
+@pytest.mark.parametrize("workers", [(24, "none"), (24, "seeds")], indirect=True, ids=["alone", "packs"])
 def test_killed_at_every_moment_between_two_renames(workers: Workers, tmp_path: Path) -> None:
     store = Store(tmp_path / "disturbed")
     for moment, nth in MOMENTS:
@@ -148,7 +149,7 @@ def test_killed_at_every_moment_between_two_renames(workers: Workers, tmp_path: 
     assert collected(store, tmp_path / "one", workers) == collected(undisturbed, tmp_path / "two", workers)
 
 
-@pytest.mark.parametrize("workers", [60], indirect=True)
+@pytest.mark.parametrize("workers", [(60, "none"), (60, "seeds")], indirect=True, ids=["alone", "packs"])
 def test_killed_at_random_moments(workers: Workers, tmp_path: Path) -> None:
     moments = random.Random(SEED)
     waits = [round(moments.uniform(0.0, 0.4), 3) for _ in range(KILLS)]

@@ -13,9 +13,10 @@ from looprepro.config.cell import BudgetEvaluation, Cell, Execution, Injection, 
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.store import Attempt
 from looprepro.tasks import make_task
+from looprepro.training.families import Diverged
 from looprepro.training.run import run_cell
 from looprepro.training.schedule import learning_rate
-from looprepro.training.trainer import Diverged, Trainer, build_model
+from looprepro.training.trainer import Trainer, build_model
 
 MakeCell = Callable[..., Cell]
 Begin = Callable[[Cell], Attempt]
@@ -161,4 +162,4 @@ def test_a_scale_that_asks_for_compiling_gets_the_compiled_step(make_cell: MakeC
     Trainer(cell, task, Execution(device="cpu", compile=False), CPU)
     assert asked == []
     Trainer(cell, task, Execution(device="cpu", compile=True), CPU)
-    assert asked == [{"dynamic": True}]
+    assert asked == [{}]
