@@ -39,6 +39,7 @@ from looprepro.files.json_files import read_json
 from looprepro.store import Store
 from looprepro.store.provenance import provenance, snapshot_state
 from looprepro.store.submissions import is_called_off, record_death
+from looprepro.training.place import place
 from looprepro.worker import INTERRUPTED, Manifest, run_manifest
 
 POLL_SECONDS = 0.1
@@ -216,6 +217,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(given) != 1:
         print("usage: python -m looprepro.pack MANIFEST", file=sys.stderr)
         return 2
+    here = place()
+    if here is not None and here.rank > 0:
+        from looprepro.training.rank import follow
+
+        return follow(here)
     try:
         return Pack(read_json(Path(given[0]))).run()
     except LoopreproError as error:

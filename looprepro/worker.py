@@ -8,7 +8,8 @@ A manifest is a JSON file::
 ``after``: the cell's latest attempt when the command began; a failure of a later attempt is final for this command.
 ``execution`` of a cell goes before that of the manifest. ``packs``: cells that train as one stack. ``wait``: stay until cells
 that others hold are finished or free. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the running cells
-checkpoint and the worker leave.
+checkpoint and the worker leave. Started by torchrun or as several SLURM tasks, rank 0 does all this and the others follow it
+(training/distributed.py).
 
 Exit codes: 0 nothing is missing; 1 some cell failed or was given up; 2 a cell folder holds another configuration, or the
 manifest is wrong; 130 interrupted, resumable.
@@ -36,6 +37,7 @@ from looprepro.store import Attempt, Store, Superseded
 from looprepro.store.provenance import Provenance, provenance
 from looprepro.store.status import CellReading
 from looprepro.store.submissions import is_called_off
+from looprepro.training.place import place
 from looprepro.worker_output import is_deterministic, one_line, output_into
 from looprepro.worker_pack import RunPack
 from looprepro.worker_pack import attend as attend_pack
@@ -399,6 +401,10 @@ def run_manifest(
         finally:
             finished.set()
             watcher.join()
+            if place() is not None:
+                from looprepro.training.distributed import dismiss
+
+                dismiss()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -408,6 +414,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--offset", type=int, default=0, help="cell to begin with; workers of one manifest begin apart")
     parser.add_argument("--parent", type=int, help="process id of the launcher: stop when it is gone")
     given = parser.parse_args(arguments)
+    here = place()
+    if here is not None and here.rank > 0:
+        from looprepro.training.rank import follow
+
+        return follow(here)
     try:
         return run_manifest(read_json(given.manifest), offset=given.offset, parent=given.parent)
     except LoopreproError as error:

@@ -25,6 +25,7 @@ from looprepro.analysis.results import (
 from looprepro.analysis.rows import ENDED, cell_rows, cell_series, digest_of, unusable
 from looprepro.analysis.schema import Row
 from looprepro.analysis.source import Document, Source
+from looprepro.analysis.texts import TextsSeen
 from looprepro.files.json_files import canonical_json
 from looprepro.store import Problem
 
@@ -72,6 +73,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     statuses: Counter[str] = Counter()
     problems = list(source.request_problems(scale))
     curves: Curves = {}
+    texts = TextsSeen()
     warnings: list[str] = []
     for record in source.records(sorted(wanted)):
         statuses[record.presence.status] += 1
@@ -79,6 +81,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
         problems += map(_line, found)
         if found:
             damaged.add(record.id)
+        texts.add(record, {place.sweep for place in wanted[record.id]})
         drawn = cell_series(record)
         if drawn:
             series[record.id] = drawn
@@ -101,7 +104,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
         len(rows),
         {status: count for status, count in sorted(statuses.items()) if count},
         tuple(_missing(wanted, rows)),
-        tuple(sorted(problems)),
+        tuple(sorted([*problems, *texts.problems()])),
         tuple(warnings),
     )
 

@@ -220,7 +220,7 @@ def _paper_label(plan: TablePlan, budget_role: str | None) -> str:
 def _notes(plan: TablePlan, rows: Sequence[Row], columns: Sequence[Sequence[Entry]], drop_diverged: bool) -> Iterable[str]:
     """What a reader must know before quoting a number."""
     entries = [entry for column in columns for entry in column]
-    complete = {entry.n for entry in entries if entry.complete}
+    complete = {entry.n for entry in entries if entry.complete and entry.wanted}
     if any(entry.n > 1 for entry in entries):
         usual = f"; n = {complete.pop()} where an entry says nothing else" if len(complete) == 1 else ""
         yield f"Mean ± standard error over distinct seeds: s/√n, n - 1 in s{usual}."
@@ -243,6 +243,11 @@ def _notes(plan: TablePlan, rows: Sequence[Row], columns: Sequence[Sequence[Entr
         yield f"Numbers in the paper's column that were not read in the paper: {foreign} (sweeps/reference names each source)."
     wanted = {cell.id for cell in plan.wanted}
     mine = [row for row in rows if row["cell"] in wanted and row["scale"] == plan.scale]
+    for metric in plan.beside:
+        values = [row["value"] for row in mine if row.get("metric") == metric and row.get("value") is not None]
+        if values:
+            ends = dict.fromkeys(f"{end:.{plan.decimals}f}" for end in (min(values), max(values)))
+            yield f"Beside it, on the same data: {metric.replace('_', ' ')} {' to '.join(ends)}."
     if any(row.get("dirty") for row in mine):
         yield "Some numbers come from a modified working tree (column dirty of results.parquet)."
     for name, what in MIXTURES.items():

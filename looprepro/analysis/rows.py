@@ -14,8 +14,20 @@ from looprepro.analysis.schema import Row
 from looprepro.analysis.source import Document
 from looprepro.store import CellRecord, Problem
 
-LOGGED = ("loss", "grad_norm", "alpha_1", "alpha_2", "residual", "iterations", "exact_accuracy", "halted")
-"""What metrics.jsonl may hold per step that is kept as a series over steps."""
+LOGGED = (
+    "loss",
+    "grad_norm",
+    "validation_loss",
+    "max_decay",
+    "relative_change",
+    "alpha_1",
+    "alpha_2",
+    "residual",
+    "iterations",
+    "exact_accuracy",
+    "halted",
+)
+"""Values of metrics.jsonl that become series."""
 REASONER_TASKS = ("state_tracking", "sudoku", "maze", "arc")
 ENDED = ("done", "diverged", "failed")
 """Statuses that leave rows. Whatever else a cell is (running, lost, planned), it is missing, and missing is not stored."""

@@ -51,6 +51,8 @@ class TablePlan:
     overrides: tuple[str, ...] = ()
     note: str = ""
     """What this scale shows and does not show."""
+    beside: tuple[str, ...] = ()
+    """Metrics whose values over the whole table a note names."""
     paper_width: int | None = None
     paper_budgets: Mapping[str, int] = field(default_factory=dict)
     """Role of T -> T at scale paper, for the label of the paper's column."""
@@ -77,6 +79,7 @@ class Entry:
     n: int
     """Distinct seeds in the mean."""
     wanted: int
+    """0 where the table leaves the combination out."""
     missing: int = 0
     failed: int = 0
     diverged: int = 0
@@ -136,5 +139,5 @@ class Table:
     @property
     def common_n(self) -> int | None:
         """n of the complete entries where it is one and the same; entries that differ say so themselves."""
-        counts = {entry.n for row in self.entries for entry in row if entry.complete}
+        counts = {entry.n for row in self.entries for entry in row if entry.complete and entry.wanted}
         return counts.pop() if len(counts) == 1 else None

@@ -29,7 +29,7 @@ def table_plan(expansion: Expansion) -> TablePlan:
     width, budgets = _paper_setting(sweep)
     return TablePlan(
         name=sweep.name,
-        title=sweep.title,
+        title=sweep.title_at(expansion.scale),
         place=sweep.place,
         scale=expansion.scale,
         rows=layout.rows,
@@ -39,6 +39,7 @@ def table_plan(expansion: Expansion) -> TablePlan:
         wanted=wanted,
         overrides=expansion.overrides,
         note=sweep.scale(expansion.scale).note,
+        beside=layout.beside,
         paper_width=width,
         paper_budgets=budgets,
     )

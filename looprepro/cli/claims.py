@@ -21,6 +21,14 @@ NOTED = {"rotate_the_loop": "table1", "fixed_point_reasoners": "fprm_table1"}
 """Sweep whose note says what a scale shows of a paper."""
 
 
+def note_of(scale: str) -> str:
+    """What ``scale`` shows of each paper, in one line: a reader of a verdict must know of stand-ins."""
+    from looprepro.planning import load_sweep
+    from looprepro.planning.claims import PAPERS
+
+    return " ".join(f"{PAPERS[paper]}: {load_sweep(sweep).scale(scale).note}" for paper, sweep in NOTED.items())
+
+
 def claims(
     only: Only = None,
     scale: Scale = None,
@@ -54,13 +62,13 @@ def claims(
     path = found.folder / "claims.json"
     if paper is None:
         everything = [finding for findings in judged.values() for finding in findings]
-        write_text(path, pretty_json(shown.document(wanted, notes["rotate_the_loop"], everything, gains)))
+        write_text(path, pretty_json(shown.document(wanted, note_of(wanted), everything, gains)))
     if only:  # the correction ran over the whole family all the same
         judged = {name: [finding for finding in findings if finding.claim.id in only] for name, findings in judged.items()}
         judged, gains = {name: findings for name, findings in judged.items() if findings}, []
     if as_json:
         everything = [finding for findings in judged.values() for finding in findings]
-        typer.echo(pretty_json(shown.document(wanted, next(iter(notes.values()), ""), everything, gains)), nl=False)
+        typer.echo(pretty_json(shown.document(wanted, note_of(wanted), everything, gains)), nl=False)
         return
     texts = [
         shown.text(wanted, notes.get(name, ""), findings, gains if name == "rotate_the_loop" else [], PAPERS.get(name, name))

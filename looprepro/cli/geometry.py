@@ -107,19 +107,26 @@ def _fresh(method: str, groups: int | None, chart: str | None, width: int) -> tu
 
 def _trained(what: str, runs: Path) -> tuple[str, Injection]:
     """The operator with the weights that evaluations use."""
+    from looprepro.config.cell import LoopedTransformer, narrow
+    from looprepro.models.injections import make_injection
     from looprepro.training import checkpoint
-    from looprepro.training.words import trained_model
 
     title, cell, folder = _found(what, runs)
-    return title, trained_model(cell, checkpoint.load(folder)).injection
+    model = narrow(cell.model, LoopedTransformer)
+    injection = make_injection(model.injection, model.width)
+    prefix = "injection."
+    every = checkpoint.load(folder).evaluated_weights
+    weights = {name[len(prefix) :]: value for name, value in every.items() if name.startswith(prefix)}
+    injection.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    return title, injection
 
 
 def _found(what: str, runs: Path) -> tuple[str, Cell, Path]:
     """(Title, cell, checkpoint folder) of a folder or of a cell's id."""
+    from looprepro.cli.cells import matching_cell
     from looprepro.config.cell import Cell
-    from looprepro.files.errors import ConfigError, StoreError
+    from looprepro.files.errors import StoreError
     from looprepro.files.json_files import read_json
-    from looprepro.planning.keys import nearest
     from looprepro.store import Store
 
     folder = Path(what)
@@ -131,14 +138,9 @@ def _found(what: str, runs: Path) -> tuple[str, Cell, Path]:
             )
         return f"{described.parent.name}, {folder.name}", Cell.model_validate(read_json(described)["config"]), folder
     store = Store(runs)
-    ids = store.ids()
-    matching = [id for id in ids if id.startswith(what)]
-    if len(matching) != 1:
-        few = f"{len(matching)} cells start with '{what}'" if matching else f"no cell and no checkpoint is called '{what}'"
-        remedy = f"Did you mean '{nearest(what, ids)}'?" if ids else "Run a sweep first"
-        raise ConfigError(few, remedy if not matching else "Write more of the id")
-    record = next(iter(store.records(matching)))
+    name = matching_cell(store, what, "cell and no checkpoint")
+    record = next(iter(store.records([name])))
     weights = (record.result or {}).get("weights")
     if weights is None:
-        raise StoreError(f"{matching[0]} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
-    return f"{matching[0]}, trained", Cell.model_validate(record.config), runs / "cells" / matching[0] / weights
+        raise StoreError(f"{name} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
+    return f"{name}, trained", Cell.model_validate(record.config), runs / "cells" / name / weights

@@ -16,6 +16,8 @@ from looprepro.cli import (
     cancel,
     claims,
     collect,
+    data,
+    evaluate,
     gc,
     geometry,
     listing,
@@ -65,6 +67,7 @@ app.command("list", rich_help_panel=LOOK)(listing.list_sweeps)
 app.command("plan", rich_help_panel=RUN)(plan.plan)
 app.command("sweep", rich_help_panel=RUN)(sweep.sweep)
 app.command("train", rich_help_panel=RUN)(train.train)
+app.command("eval", rich_help_panel=RUN)(evaluate.evaluate)
 app.command("cancel", rich_help_panel=RUN)(cancel.cancel)
 app.command("logs", rich_help_panel=LOOK)(logs.logs)
 app.command("status", rich_help_panel=LOOK)(status.status)
@@ -74,6 +77,7 @@ app.command("plot", rich_help_panel=LOOK)(plot.plot)
 app.command("claims", rich_help_panel=LOOK)(claims.claims)
 app.command("report", rich_help_panel=LOOK)(report.report)
 app.command("geometry", rich_help_panel=LOOK)(geometry.geometry)
+app.add_typer(data.app, name="data", rich_help_panel=RUN)
 app.command("gc", rich_help_panel=KEEP)(gc.gc)
 
 

@@ -29,6 +29,7 @@ from looprepro.cli.options import (
 
 if TYPE_CHECKING:
     from looprepro.planning import Expansion, Plan
+    from looprepro.planning.plan import State
 
 Cells = Annotated[bool, typer.Option("--cells", help="One line per cell.")]
 ShowCell = Annotated[
@@ -92,6 +93,10 @@ def make_plan(
 
 def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
     """The plan as JSON."""
+    from dataclasses import asdict
+
+    from looprepro.planning.sizes import sizes
+
     return {
         "sweeps": [expansion.sweep.name for expansion in expansions],
         "scale": expansions[0].scale,
@@ -103,6 +108,7 @@ def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
         "packs": [[item.cell.id for item in pack] for pack in made.packs],
         "device_hours": made.device_hours,
         "basis": made.bases,
+        "sizes": [asdict(size) for size in sizes(made.items)],
         "cells": [
             {
                 "id": item.cell.id,
@@ -119,13 +125,16 @@ def document(expansions: Sequence[Expansion], made: Plan) -> dict[str, Any]:
 
 def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool = False) -> None:
     """Totals first, then reasons (or every cell), then the cost."""
+    from looprepro.planning.sizes import sizes
+
     names = ", ".join(expansion.sweep.name for expansion in expansions)
     over = f", {' '.join(expansions[0].overrides)}" if expansions[0].overrides else ""
     counts = made.counts
     entries = sum(expansion.entries for expansion in expansions)
     shared = f" (of {entries} entries: equal cells are one)" if entries != made.wanted else ""
     typer.echo(f"{names} at scale {expansions[0].scale}{over}: {made.wanted} cells{shared}")
-    others = [f"{counts[state]} {state}" for state in ("diverged", "wait", "failed", "needs retraining") if counts[state]]
+    rare: tuple[State, ...] = ("diverged", "wait", "failed", "needs retraining", "untrained")
+    others = [f"{counts[state]} {state}" for state in rare if counts[state]]
     typer.echo("  " + ", ".join([f"{counts['done']} done", f"{len(made.to_run)} to run", *others]))
     typer.echo(f"  evaluations: {made.evaluations_done} of {made.evaluations_wanted} done")
     if every_cell:
@@ -134,14 +143,30 @@ def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool 
     else:
         for (action, reason), n in Counter((item.action, item.reason) for item in made.items).most_common():
             typer.echo(f"  {n:>6} {action}: {reason}")
+    for size in sizes(made.items):
+        hours = "" if size.hours is None else f", about {device_hours(size.hours)} h a cell"
+        gpus = f"{size.ranks} GPUs" if size.ranks > 1 else "1 device"
+        typer.echo(
+            f"  width {size.width}: {size.parameters:,} parameters, {size.tokens_per_parameter:.3g} tokens each, "
+            f"{size.steps:,} steps; {gpus} a cell, {size.memory_bytes / 1e9:.3g} GB each{hours}"
+        )
     if made.to_run:
         bases = ", ".join(f"{n} {basis}" for basis, n in made.bases.items())
         if made.packs:
-            sizes = Counter(len(pack) for pack in made.packs)
-            typer.echo(f"  packs: {', '.join(f'{n} of {size} seeds' for size, n in sorted(sizes.items(), reverse=True))}")
+            members = Counter(len(pack) for pack in made.packs)
+            typer.echo(f"  packs: {', '.join(f'{n} of {size} seeds' for size, n in sorted(members.items(), reverse=True))}")
         typer.echo(f"  estimated device hours: {device_hours(made.device_hours)}" + (f" ({bases})" if bases else ""))
     if made.needs_retraining:
         say(f"{len(made.needs_retraining)} cells need retraining for a missing evaluation: start them with --retrain")
+    say_untrained(made)
+
+
+def say_untrained(made: Plan) -> None:
+    """Which cells another sweep has to train before this one can measure them."""
+    for item in made.untrained:
+        say(f"untrained: {item.cell.id}")
+    if made.untrained:
+        say(f"{len(made.untrained)} cells are not trained, and this sweep trains none: run the sweep that they belong to")
 
 
 def _yaml(expansions: Sequence[Expansion], cell_id: str) -> str:

@@ -15,6 +15,7 @@ def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
     from looprepro.analysis.claims import judge
     from looprepro.analysis.decomposition import decomposition
     from looprepro.analysis.results import load_results
+    from looprepro.cli.claims import note_of
     from looprepro.cli.collect import tables_of_scale
     from looprepro.planning import available_sweeps, expand, load_sweep
     from looprepro.planning.claims import PAPERS, load_claims
@@ -26,7 +27,7 @@ def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
     expansions = {name: expand(load_sweep(name), wanted) for name in sorted(present)}
     path = write_page(
         found,
-        load_sweep("table1").scale(wanted).note,
+        note_of(wanted),
         tables_of_scale(results, wanted),
         [finding for paper in PAPERS for finding in judge(load_claims(paper), found)],
         decomposition(Samples(found)),

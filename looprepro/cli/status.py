@@ -100,6 +100,8 @@ def _print(found: Sequence[dict[str, Any]], expansions: Sequence[Expansion], as_
 
 
 def _of_sweep(expansion: Expansion, known: dict[str, Presence]) -> dict[str, Any]:
+    from looprepro.config.costs import total_steps
+
     counts: Counter[str] = Counter()
     hours = 0.0
     missing = []
@@ -116,7 +118,7 @@ def _of_sweep(expansion: Expansion, known: dict[str, Presence]) -> dict[str, Any
                 "status": there.status,
                 "cause": there.cause,
                 "step": there.step,
-                "steps": planned.cell.training.steps,
+                "steps": total_steps(planned.cell),
                 "attempts": there.attempts,
                 "lacks": lacks,
             }

@@ -115,19 +115,23 @@ def run_plan(
 ) -> int:
     """Record what is asked for, run what is missing, report; the exit code."""
     from looprepro.analysis.placements import request_document
+    from looprepro.cli.plan import say_untrained
     from looprepro.cli.progress import display, summary
+    from looprepro.cli.required_data import prepare_required
     from looprepro.launch.base import work_of
 
     for expansion in expansions:
         store.record_request(request_document(expansion))
     wanted = [item.cell for item in made.items if item.action != "none"]
     names = " ".join(expansion.sweep.name for expansion in expansions)
+    say_untrained(made)
     if not wanted:
         if as_json:
             typer.echo(json.dumps({"wanted": made.wanted, "ran": 0, "complete": made.complete}))
         else:
             say(f"nothing to run: {made.counts['done']} of {made.wanted} cells done, {made.counts['diverged']} diverged")
         return 0 if made.complete else 1
+    prepare_required(planned.cell for planned in wanted)
     work = _on_device(work_of(wanted), device)
     say(f"{names}: {len(work)} of {made.wanted} cells to run, logs under {store.root}/cells/<cell>/attempts/")
     last: Progress | None = None
@@ -152,7 +156,7 @@ def run_plan(
             else f"next: looprepro collect --scale {expansions[0].scale}"
         )
         say(f"{summary(last)}; {again}")
-    return last.exit_code or (0 if not made.needs_retraining else 1)
+    return last.exit_code or (1 if made.needs_retraining or made.untrained else 0)
 
 
 def _failures(store: Store, last: Progress) -> dict[str, tuple[str, str]]:

@@ -20,6 +20,7 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
     """Train and evaluate one cell here and now, its output on this terminal. Resumes where an earlier attempt stopped."""
     from pydantic import ValidationError
 
+    from looprepro.cli.required_data import prepare_required
     from looprepro.config.cell import Cell, Execution, parse_evaluation, without_kinds
     from looprepro.config.identity import cell_id, evaluation_id
     from looprepro.files.errors import ConfigError
@@ -44,12 +45,20 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
         ) from error
     identity = cell_id(cell)
     say(f"cell {identity}")
+    prepare_required([cell])
     wanted = [{"id": evaluation_id(e), "evaluation": e.model_dump(mode="json")} for e in evaluations]
     store = Store(runs)
     manifest = {
         "store": str(store.root),
         "execution": execution.model_dump(mode="json"),
-        "cells": [{"id": identity, "config": cell.model_dump(mode="json"), "evaluations": wanted}],
+        "cells": [
+            {
+                "id": identity,
+                "config": cell.model_dump(mode="json"),
+                "evaluations": wanted,
+                "after": store.highest_attempts([identity])[identity],
+            }
+        ],
     }
     code = run_manifest(manifest, redirect=False)
     reading = store.reading(identity)

@@ -16,7 +16,7 @@ from looprepro.config.models import PARCAE_DECAY, Injection, LoopedTransformer, 
 from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, SudokuTask
 from looprepro.config.reasoners import FixedPointReasoner, ReasonerTraining, RecursiveModel
 from looprepro.config.tasks import GroupWordsTask, LanguageTask
-from looprepro.config.training import LanguageTraining, Training
+from looprepro.config.training import LanguageTraining, ParcaeCompat, Training
 
 __all__ = [
     "PARCAE_DECAY",
@@ -35,6 +35,7 @@ __all__ = [
     "LanguageTraining",
     "LoopedTransformer",
     "MazeTask",
+    "ParcaeCompat",
     "ReasonerEvaluation",
     "ReasonerTraining",
     "Recurrence",
@@ -44,6 +45,7 @@ __all__ = [
     "Training",
     "narrow",
     "parse_evaluation",
+    "text_parts",
     "without_kinds",
     "word_parts",
 ]
@@ -100,6 +102,8 @@ class Cell(Frozen):
             raise ValueError(f"model.kind {self.model.kind} cannot learn {self.task.kind}: use {', '.join(models)}")
         if self.training.kind != training:
             raise ValueError(f"{self.task.kind} is trained by training.kind {training}, not {self.training.kind}")
+        if isinstance(self.training, LanguageTraining):
+            _check_rows(narrow(self.task, LanguageTask), self.training)
         return self
 
 
@@ -113,9 +117,22 @@ def narrow(value: object, kind: type[_Kind]) -> _Kind:
     return value
 
 
+def _check_rows(task: LanguageTask, training: LanguageTraining) -> None:
+    if training.batch_tokens % task.sequence:
+        raise ValueError(
+            f"training.batch_tokens {training.batch_tokens} is not a whole number of rows of "
+            f"task.sequence {task.sequence} tokens"
+        )
+
+
 def word_parts(cell: Cell) -> tuple[GroupWordsTask, LoopedTransformer, Training]:
     """Task, model and training of a cell of the group-word family."""
     return narrow(cell.task, GroupWordsTask), narrow(cell.model, LoopedTransformer), narrow(cell.training, Training)
+
+
+def text_parts(cell: Cell) -> tuple[LanguageTask, LoopedTransformer, LanguageTraining]:
+    """Task, model and training of a cell of the language family."""
+    return narrow(cell.task, LanguageTask), narrow(cell.model, LoopedTransformer), narrow(cell.training, LanguageTraining)
 
 
 _UNIONS = ("task", "model", "training")
@@ -133,6 +150,8 @@ class Execution(Frozen):
 
     threads: int = Field(1, ge=1)
     """CPU threads per cell."""
+    ranks: int = Field(1, ge=1)
+    """Processes, and GPUs, that train one language model together."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     kernels: Literal["fused", "plain"] = "fused"
     """On a CPU: blocks and steps with the loops of looprepro/native, or torch's operators one by one (the oracle of tests)."""

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from looprepro.config import formulas, reasoner_formulas
-from looprepro.config.cell import Cell, Family
+from looprepro.config import formulas, language_formulas, reasoner_formulas
+from looprepro.config.cell import Cell, Family, LanguageTraining
 
 _TRAIN_FLOPS: Mapping[Family, Callable[[Cell], float]] = {
     "words": formulas.train_flops,
+    "language": language_formulas.train_flops,
     "reasoner": reasoner_formulas.train_flops,
 }
 _MEMORY_BYTES: Mapping[Family, Callable[[Cell], float]] = {
     "words": formulas.memory_bytes,
+    "language": language_formulas.memory_bytes,
     "reasoner": reasoner_formulas.memory_bytes,
 }
+
+
+def total_steps(cell: Cell) -> int:
+    """Optimiser steps of the whole training run."""
+    return language_formulas.total_steps(cell) if isinstance(cell.training, LanguageTraining) else cell.training.steps
 
 
 def train_flops(cell: Cell) -> float | None:
@@ -24,6 +31,6 @@ def train_flops(cell: Cell) -> float | None:
 
 
 def memory_bytes(cell: Cell) -> float | None:
-    """Bytes on the device while training: parameters, gradients, optimiser state and activations."""
+    """Bytes on one device while training: parameters, gradients, optimiser state and activations."""
     formula = _MEMORY_BYTES.get(cell.family)
     return None if formula is None else formula(cell)

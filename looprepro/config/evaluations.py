@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter
+from pydantic import Discriminator, Field, Tag, TypeAdapter, field_validator
 
 from looprepro.config.base import Frozen, kind_or
 from looprepro.config.reasoners import SolverFields
@@ -21,14 +21,38 @@ class BudgetEvaluation(Frozen):
     """Evaluation words, from a stream that training never draws."""
 
 
+LanguageMetric = Literal["geometry", "lambada", "last_word", "perplexity"]
+
+
 class LanguageEvaluation(Frozen):
-    """Quality of a language model at one budget."""
+    """Quality of a language model at one budget, on held-out text."""
 
     kind: Literal["language"] = "language"
     T: int = Field(ge=1)
     """The budget: recurrent steps given to every sequence."""
+    metrics: tuple[LanguageMetric, ...] = ("geometry", "last_word", "perplexity")
+    """``perplexity``: packed, per document, of a unigram model, and bits per byte; ``last_word``: the stand-in made from the
+    corpus; ``lambada``: needs its data; ``geometry``: of the operator alone."""
     items: int = Field(128, ge=1)
-    """Validation rows."""
+    """Packed validation rows, at most: perplexity as training measures it."""
+    documents: int = Field(1000, ge=1)
+    """Validation documents, at most, each scored alone: perplexity per document and bits per byte."""
+    questions: int | None = Field(None, ge=1)
+    """LAMBADA items, or passages of its stand-in, at most; None: all."""
+    draws: int = Field(1, ge=1)
+    """How many x_0 every number is averaged over; above 1 their standard deviation stands beside it as ``<name>_sd``."""
+    lambada: str = "lambada"
+    """Prepared LAMBADA data: a name below ``data/``, or (with a slash) a folder or a .jsonl file of {"text": ...}; ``hub``, for
+    lm-eval alone: what its task downloads."""
+    harness: Literal["own", "lm-eval"] = "own"
+    """What scores LAMBADA: our scorer, or lm-eval's ``lambada_openai`` task on the same data (extra: lm)."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _sorted(cls, metrics: tuple[LanguageMetric, ...]) -> tuple[LanguageMetric, ...]:
+        if not metrics:
+            raise ValueError("metrics are empty: name one")
+        return tuple(sorted(set(metrics)))
 
 
 class ReasonerEvaluation(SolverFields):

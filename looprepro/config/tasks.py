@@ -30,8 +30,12 @@ class LanguageTask(Frozen):
 
     kind: Literal["language"] = "language"
     data: str = "offline-smoke"
-    """A prepared corpus: a built-in name, or the folder that ``looprepro data prepare`` wrote."""
+    """A prepared corpus: its name below ``data/``, or (with a slash) the folder that ``looprepro data prepare`` wrote."""
     vocabulary: int = Field(32_768, ge=4)
     """Token ids of its tokenizer."""
     sequence: int = Field(2048, ge=2)
     """Tokens that the model reads per row."""
+    document_mask: bool = False
+    """Attention stays inside each document of a row; as published it runs across them."""
+    content: str | None = None
+    """The SHA-256 that the corpus must have (``looprepro data list --json``); None: any, and the result records which."""

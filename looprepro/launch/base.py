@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from looprepro.config.cell import Execution
+from looprepro.config.costs import total_steps
 from looprepro.config.presence import Presence
 from looprepro.planning.expansion import PlannedCell
 from looprepro.planning.packs import pack_of
@@ -74,7 +75,7 @@ def work_of(cells: Iterable[PlannedCell]) -> list[Work]:
             planned.cell.model_dump(mode="json"),
             tuple((e.id, e.evaluation.model_dump(mode="json")) for e in planned.evaluations),
             planned.execution,
-            planned.cell.training.steps,
+            total_steps(planned.cell),
             pack_of(planned),
         )
         for planned in cells

@@ -81,24 +81,24 @@ class LocalExecutor:
         self._interrupts = 0
         exit_codes = [0]
         # Threads are fixed when a process starts, so cells with other numbers of threads get other processes.
-        ordered = sorted(work, key=lambda item: item.execution.threads)
+        ordered = sorted(work, key=_resources)
         with self._caught_signals():
-            for threads, group in groupby(ordered, key=lambda item: item.execution.threads):
+            for (threads, ranks), group in groupby(ordered, key=_resources):
                 if not self._interrupts:
-                    yield from self._run_group(store, list(group), threads, watch, exit_codes)
+                    yield from self._run_group(store, list(group), threads, ranks, watch, exit_codes)
         progress = watch.look()
         complete = len(progress.complete) == len(progress.presence)
         exit_code = INTERRUPTED if self._interrupts else max(*exit_codes, 0 if complete else 1)
         yield replace(progress, finished=True, exit_code=exit_code)
 
     def _run_group(
-        self, store: Store, work: list[Work], threads: int, watch: Watch, exit_codes: list[int]
+        self, store: Store, work: list[Work], threads: int, ranks: int, watch: Watch, exit_codes: list[int]
     ) -> Iterator[Progress]:
         folder = store.new_launch()
         settings = {"wait": True, "tries": self.tries, **self.settings}
         write_json(folder / "manifest.json", manifest_of(store, work, watch.after, **settings))
         units = len(units_of(work))
-        jobs, message = self.jobs_for(threads, units)
+        jobs, message = self.jobs_for(threads * ranks, units)
         messages = [message] if message else []
         processes: list[_Process] = []
         barren = forwarded = 0
@@ -200,6 +200,11 @@ class LocalExecutor:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _resources(item: Work) -> tuple[int, int]:
+    """(threads of each process, processes) of a cell."""
+    return item.execution.threads, item.execution.ranks
 
 
 def _obituary(process: _Process, code: int, cell: str | None) -> str:

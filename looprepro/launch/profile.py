@@ -81,7 +81,8 @@ Line = Annotated[str, AfterValidator(_line)]
 
 class Profile(Frozen):
     """How one cluster wants its jobs. One job asks for one node; ``cells_per_job`` cells (or packs of seeds) run in it, a
-    process each."""
+    process each. A cell with several ranks has a job to itself, whose one task starts the other ranks, or whose tasks are the
+    ranks."""
 
     name: Word
     """The file's name without ``.yaml``; not a key of the file."""
@@ -97,8 +98,12 @@ class Profile(Frozen):
     """``--reservation``."""
     exclude: Annotated[str, AfterValidator(_nodes)] | None = None
     """``--exclude``: nodes not to use, such as ``n1,n[7-9]``."""
+    nodes: int = Field(1, ge=1)
+    """Nodes of a job; more than one only for cells with several ranks."""
+    tasks: int = Field(1, ge=1)
+    """Tasks on each node. Above 1 each is one rank of a cell, and nodes times tasks must be the cells' ranks."""
     gpus: int = Field(1, ge=0)
-    """GPUs of a job; 0 for none."""
+    """GPUs of a job on each node; 0 for none."""
     gpu_type: Word | None = None
     """The type in ``--gres=gpu:TYPE:N``."""
     cpus: int = Field(1, ge=1)
@@ -136,6 +141,8 @@ class Profile(Frozen):
     def _consistent(self) -> Profile:
         if self.gpu_type is not None and self.gpus == 0:
             raise ValueError("gpu_type is set but gpus is 0: remove one of them")
+        if self.nodes * self.tasks > 1 and self.cells_per_job > 1:
+            raise ValueError("a job of several tasks runs one cell: set cells_per_job: 1")
         if self.signal_lead >= self.seconds:
             raise ValueError(f"signal_lead ({self.signal_lead} s) must be shorter than time ({self.seconds} s)")
         for variable in self.environment:

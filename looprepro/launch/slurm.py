@@ -44,14 +44,35 @@ class Array:
 
 
 def arrays_of(work: Sequence[Work], profile: Profile) -> list[Array]:
-    """Work as arrays within the cluster's limits. Threads are fixed when a process starts: one number per job."""
+    """Work as arrays within the cluster's limits. Threads are fixed when a process starts: one number per job. A cell with
+    several ranks has its job to itself. :class:`ConfigError` where the profile's jobs have no place for them."""
     arrays = []
-    for threads, group in groupby(
-        sorted(work, key=lambda item: item.execution.threads), key=lambda item: item.execution.threads
-    ):
-        split = split_into_arrays(units_of(group), cells_per_job=profile.cells_per_job, max_array_size=profile.max_array_size)
+    for (threads, ranks), group in groupby(sorted(work, key=_resources), key=_resources):
+        items = list(group)
+        _check_ranks(ranks, items, profile)
+        cells = profile.cells_per_job if ranks == 1 else 1
+        split = split_into_arrays(units_of(items), cells_per_job=cells, max_array_size=profile.max_array_size)
         arrays += [Array(threads, [[item for unit in job for item in unit] for job in jobs]) for jobs in split]
     return arrays
+
+
+def _resources(item: Work) -> tuple[int, int]:
+    return item.execution.threads, item.execution.ranks
+
+
+def _check_ranks(ranks: int, items: Sequence[Work], profile: Profile) -> None:
+    tasks = profile.nodes * profile.tasks
+    if tasks > 1 and ranks != tasks:
+        raise ConfigError(
+            f"profile {profile.name} starts {tasks} tasks a job, and cells such as {items[0].id} have {ranks} ranks",
+            "Use a profile whose nodes times tasks is the cells' ranks, or one with tasks: 1",
+        )
+    here = ranks if tasks == 1 else profile.tasks
+    if any(item.execution.device != "cpu" for item in items) and here > max(profile.gpus, 1):
+        raise ConfigError(
+            f"cells such as {items[0].id} want {here} GPUs of a node, and profile {profile.name} asks for {profile.gpus}",
+            "Use a profile with more gpus (slurm/h100x8.yaml)",
+        )
 
 
 def planned_scripts(store: Store, work: Sequence[Work], profile: Profile) -> list[str]:

@@ -26,6 +26,15 @@ def rope_table(positions: int, head_width: int, base: float) -> torch.Tensor:
     return unit_multiplier(angles).to(torch.float32)[:, None, None]
 
 
+def document_mask(documents: torch.Tensor) -> torch.Tensor:
+    """Which positions see which, bool ``[rows, 1, time, time]``: earlier ones, and itself, of the same document.
+
+    ``documents``: int64 ``[rows, time]``.
+    """
+    same = documents.unsqueeze(-1) == documents.unsqueeze(-2)
+    return torch.tril(same).unsqueeze(1)
+
+
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x^2) + eps) times a learned weight, over the last dimension; float32 inside for narrower types."""
 
@@ -60,8 +69,11 @@ class Attention(nn.Module):
         self.out = Linear(width, width)
         self.gate = Linear(min(GATE_INPUTS, width), heads) if value_gate else None
 
-    def forward(self, x: torch.Tensor, rope: torch.Tensor, value: torch.Tensor | None = None) -> torch.Tensor:
-        """``rope``: ``[time, 1, 1, head_width / 2, 2]``; ``value``: ``[rows, time, width]`` exactly where there is a gate."""
+    def forward(
+        self, x: torch.Tensor, rope: torch.Tensor, value: torch.Tensor | None = None, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """``rope``: ``[time, 1, 1, head_width / 2, 2]``; ``value``: ``[rows, time, width]`` exactly where there is a gate;
+        ``mask``: bool ``[rows, 1, time, time]``, which positions see which, in place of plain causality."""
         time = x.shape[-2]
         qkv = self.qkv(x).view(-1, time, 3, self.heads, self.head_width)  # from here on, rows are those of all members
         qk, v = qkv.split((2, 1), dim=2)
@@ -74,7 +86,7 @@ class Attention(nn.Module):
         turned = rotate_pairs(qk.to(rope.dtype), rope)
         qk = F.rms_norm(turned, (self.head_width,), eps=self.qk_norm_eps).to(qkv.dtype)
         q, k = qk.transpose(1, 3).unbind(2)
-        mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2).to(q.dtype), is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2).to(q.dtype), mask, is_causal=mask is None)
         return self.out(mixed.transpose(1, 2).reshape(x.shape))
 
     def initialise(self, generator: GeneratorOf, name: str) -> None:
@@ -116,15 +128,17 @@ class Block(nn.Module):
         self.mlp = MLP(width, mlp_width)
         self.fused = False
 
-    def forward(self, x: torch.Tensor, rope: torch.Tensor, value: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, rope: torch.Tensor, value: torch.Tensor | None = None, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         attention, mlp = self.attention, self.mlp
-        if self.fused and value is None and kernels.fits(x, attention.qkv.weight, x.shape[-2]):
+        if self.fused and value is None and mask is None and kernels.fits(x, attention.qkv.weight, x.shape[-2]):
             norms = self.norm_1.weight, self.norm_2.weight
             weights = kernels.BlockWeights(
                 norms[0], attention.qkv.weight, attention.out.weight, norms[1], mlp.up.weight, mlp.down.weight
             )
             return kernels.block(x, rope, weights, attention.heads, self.norm_1.eps, attention.qk_norm_eps)
-        x = x + self.attention(self.norm_1(x), rope, value)
+        x = x + self.attention(self.norm_1(x), rope, value, mask)
         # The 0.5 of 0.5 relu^2 is applied here, to a tensor a quarter as wide: a power of two, so not a bit changes.
         return torch.add(x, self.mlp(self.norm_2(x)), alpha=0.5)
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from looprepro import randomness
 from looprepro.config.cell import LoopedTransformer as LoopedTransformerConfig
 from looprepro.files.errors import ConfigError
-from looprepro.models.blocks import Block, RMSNorm, rope_table
+from looprepro.models.blocks import Block, RMSNorm, document_mask, rope_table
 from looprepro.models.depth_loop import PerRow, Step, active_rows, by_depth, checked_depths, masked
 from looprepro.models.initialisation import base_std, set_normal, set_orthogonal
 from looprepro.models.injections import make_injection
@@ -71,6 +72,9 @@ class LoopedTransformer(nn.Module):
         self.register_buffer("rope", rope_table(max_positions, width // config.heads, config.rope_base), persistent=False)
         self.masked_loop = False
         """Take the plain masked loop instead of the active-rows loop (tests and benchmarks)."""
+        self.checkpoint_steps = False
+        """Keep only the state between recurrent steps for the backward pass and compute the inside of each step again there:
+        the same numbers, less memory, one more forward pass of the steps with gradient."""
         self._core_pass = self._plain_core_pass
         self._compiled = False
         self._warm: set[tuple[int, ...]] = set()
@@ -136,7 +140,7 @@ class LoopedTransformer(nn.Module):
     def _compile_for(self, shape: Sequence[int]) -> None:
         *stack, rows, _ = shape
         dim, unit = len(stack), self._unit(rows)
-        op, per_row = self._prepare(torch.zeros(*shape, dtype=torch.int64, device=self.rope.device))
+        op, per_row = self._prepare(torch.zeros(*shape, dtype=torch.int64, device=self.rope.device), None)
         state = torch.zeros(*shape, self.config.width, dtype=self.readout.weight.dtype, device=self.rope.device)
         step = self._step(op)
         for count in (*range(unit, rows, unit), rows):
@@ -152,12 +156,19 @@ class LoopedTransformer(nn.Module):
         """Rows by which the compiled loop shrinks."""
         return -(-rows // ROW_BUCKETS) if self._compiled else 1
 
-    def forward(self, tokens: torch.Tensor, depths: torch.Tensor | int, state: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        depths: torch.Tensor | int,
+        state: torch.Tensor,
+        documents: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Logits ``[rows, time, vocabulary]`` after ``depths`` steps of each row (one number: of all rows).
 
         ``tokens`` int64 ``[rows, time]``; ``depths`` int64 ``[rows]``, best on the CPU, since it steers the loop; ``state``
         is h_0, ``[rows, time, width]``. Gradient flows through each row's last ``recurrence.backprop_depth`` steps. In a stack
         (models/stack.py) tokens, state and logits have a leading stack dimension; the depths are the members' common ones.
+        ``documents`` int64 ``[rows, time]``: attention stays between positions of equal number.
         A depth below 1 is a :class:`~looprepro.models.depth_loop.DepthError`.
         """
         self._check(tokens, state)
@@ -167,17 +178,21 @@ class LoopedTransformer(nn.Module):
             raise ValueError(f"{len(given)} depths for {rows} rows")
         backprop_depth = self.config.recurrence.backprop_depth
         if self.masked_loop:
-            op, per_row = self._prepare(tokens)
-            return self._read(masked(self._step(op), state, per_row, given, backprop_depth, dim), tokens)
+            op, per_row = self._prepare(tokens, documents)
+            final = masked(self._step(op), state, per_row, given, backprop_depth, dim)
+            return self._read(final, tokens, documents)
         order = by_depth(given, tokens.device)
         mixed = order.depths[0] != order.depths[-1]
         # Sorting tokens and h_0, which carry no gradient, leaves one gather of states on the way out as the only cost.
-        op, per_row = self._prepare(_select(tokens, order.sort, dim) if mixed else tokens)
+        sorted_documents = documents[order.sort] if mixed and documents is not None else documents
+        op, per_row = self._prepare(_select(tokens, order.sort, dim) if mixed else tokens, sorted_documents)
         start = _select(state, order.sort, dim) if mixed else state
         final = active_rows(self._step(op), start, per_row, order.depths, backprop_depth, dim, self._unit(rows))
-        return self._read(_select(final, order.restore, dim) if mixed else final, tokens)
+        return self._read(_select(final, order.restore, dim) if mixed else final, tokens, documents)
 
-    def readouts(self, tokens: torch.Tensor, state: torch.Tensor, budgets: Sequence[int]) -> Iterator[tuple[int, torch.Tensor]]:
+    def readouts(
+        self, tokens: torch.Tensor, state: torch.Tensor, budgets: Sequence[int], documents: torch.Tensor | None = None
+    ) -> Iterator[tuple[int, torch.Tensor]]:
         """(T, logits) at each of the ascending ``budgets``, in one pass of max(budgets) steps; equal to ``forward`` at T.
 
         The caller holds ``torch.no_grad()``.
@@ -186,14 +201,28 @@ class LoopedTransformer(nn.Module):
         if list(budgets) != sorted(set(budgets)):
             raise ValueError(f"budgets {list(budgets)} must ascend without repetition")
         checked_depths(budgets)
-        op, per_row = self._prepare(tokens)
+        op, per_row = self._prepare(tokens, documents)
         step = self._step(op)
         done = 0
         for budget in budgets:
             for _ in range(budget - done):
                 state = step(state, per_row)
             done = budget
-            yield budget, self._read(state, tokens)
+            yield budget, self._read(state, tokens, documents)
+
+    @torch.no_grad()
+    def relative_change(
+        self, tokens: torch.Tensor, state: torch.Tensor, steps: int, documents: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """|x_T - x_{T-1}| / |x_T| of each row over all positions, ``[rows]``, at T = ``steps``: how far it is from rest."""
+        self._check(tokens, state)
+        checked_depths([steps])
+        op, per_row = self._prepare(tokens, documents)
+        step = self._step(op)
+        before = state
+        for _ in range(steps):
+            before, state = state, step(state, per_row)
+        return (state - before).flatten(1).norm(dim=1) / state.flatten(1).norm(dim=1)
 
     def encode(self, tokens: torch.Tensor) -> torch.Tensor:
         """e ``[rows, time, width]``: what the loop is driven by. For models without value embeddings, as the two below."""
@@ -216,7 +245,7 @@ class LoopedTransformer(nn.Module):
     def decode(self, h: torch.Tensor) -> torch.Tensor:
         """Logits ``[rows, time, vocabulary]`` from a state."""
         assert not self.config.value_embeddings
-        return self._read(h, None)
+        return self._read(h, None, None)
 
     def _check(self, tokens: torch.Tensor, state: torch.Tensor) -> None:
         if tokens.shape[-1] > self.max_positions:
@@ -234,40 +263,47 @@ class LoopedTransformer(nn.Module):
         key = str(layer)
         return self.value_tables[key](tokens) if tokens is not None and key in self.value_tables else None
 
-    def _prepare(self, tokens: torch.Tensor) -> tuple[Any, PerRow]:
+    def _prepare(self, tokens: torch.Tensor, documents: torch.Tensor | None) -> tuple[Any, PerRow]:
         """(operator, per-row tensors): all that the steps need and that does not depend on the step."""
         e = self.embedding(tokens)
         rope = self.rope[: tokens.shape[-1]]
+        mask = None if documents is None else document_mask(documents)
         for layer, block in enumerate(self.prelude):
-            e = block(e, rope, self._value(layer, tokens))
+            e = block(e, rope, self._value(layer, tokens), mask)
         e = self.norm_prelude(e)
         op = self.injection.operator()
         first = len(self.prelude)
         values = [self._value(first + i, tokens) for i in range(len(self.core))]
-        return op, (self.injection.drive(e, op), *(value for value in values if value is not None))
+        kept = [value for value in values if value is not None]
+        return op, (self.injection.drive(e, op), *kept, *([] if mask is None else [mask]))
 
     def _step(self, op: Any) -> Step:
         def step(h: torch.Tensor, per_row: PerRow) -> torch.Tensor:
+            if self.checkpoint_steps and torch.is_grad_enabled():
+                # Nothing in a step draws random numbers, so there is no generator state to save.
+                return checkpoint(self._core_pass, h, op, *per_row, use_reentrant=False, preserve_rng_state=False)
             return self._core_pass(h, op, *per_row)
 
         return step
 
     def _plain_core_pass(self, h: torch.Tensor, op: Any, drive: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
-        """One recurrent step; ``values`` belong to the core layers that have a gate, in order."""
+        """One recurrent step; ``values`` belong to the core layers that have a gate, in order; a mask may come last."""
         rope = self.rope[: h.shape[-2]]
         h = self.injection.step(h, op, drive)
         given = iter(values)
+        mask = values[-1] if len(values) > sum(self._core_gates) else None
         for block, has_gate in zip(self.core, self._core_gates, strict=True):
-            h = block(h, rope, next(given) if has_gate else None)
+            h = block(h, rope, next(given) if has_gate else None, mask)
         return h
 
-    def _read(self, h: torch.Tensor, tokens: torch.Tensor | None) -> torch.Tensor:
+    def _read(self, h: torch.Tensor, tokens: torch.Tensor | None, documents: torch.Tensor | None) -> torch.Tensor:
         """Logits from the state after the loop."""
         h = self.readout(h)
         rope = self.rope[: h.shape[-2]]
+        mask = None if documents is None else document_mask(documents)
         first = len(self.prelude) + len(self.core)
         for i, block in enumerate(self.coda):
-            h = block(h, rope, self._value(first + i, tokens))
+            h = block(h, rope, self._value(first + i, tokens), mask)
         h = self.norm_final(h)
         logits = linear(h, self.embedding.weight if self.head is None else self.head.weight)
         return logits if logits.dtype == torch.float64 else logits.float()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import looprepro
@@ -11,7 +12,7 @@ from looprepro.files.yaml_files import read_yaml
 from looprepro.planning.expansion import expand
 from looprepro.planning.keys import nearest, settings
 from looprepro.planning.roles import canonical
-from looprepro.planning.schema import Sweep, read_sweep
+from looprepro.planning.schema import Point, Sweep, read_sweep
 
 RESERVED = ("T", "seed")
 """Names that mean something on every axis, so that no axis may have them."""
@@ -91,6 +92,9 @@ def _check_axes(sweep: Sweep) -> None:
                     f"layout.{part}: no axis '{name}'",
                     f"Did you mean '{nearest(name, (*sweep.axes, 'T'))}'?",
                 )
+    _check_skip(sweep, ("skip",), sweep.skip, {})
+    for scale, overlay in sweep.scales.items():
+        _check_skip(sweep, ("scales", scale, "skip"), overlay.skip, {"seed": [str(seed) for seed in overlay.seeds]})
     for scale, overlay in sweep.scales.items():
         for name, items in overlay.axes.items():
             path = ("scales", scale, "axes", name)
@@ -99,6 +103,26 @@ def _check_axes(sweep: Sweep) -> None:
             if not items:
                 raise wrong(path, f"axis '{name}' has no points", "List at least one role")
             _check_roles(sweep, path, [item if isinstance(item, str) else item.role for item in items])
+
+
+def _check_skip(
+    sweep: Sweep, path: tuple[str | int, ...], skip: Sequence[Mapping[str, Sequence[str]]], more: Mapping[str, list[str]]
+) -> None:
+    """``more``: what may be named besides the axes, with its values."""
+    known = {**more}
+    for axis, points in sweep.axes.items():
+        own = [point for overlay in sweep.scales.values() for point in overlay.axes.get(axis, ()) if isinstance(point, Point)]
+        known[axis] = [canonical(point.role) for point in (*points, *own)]
+    for index, combination in enumerate(skip):
+        where = f"{sweep.path}:{sweep.document.line((*path, index))}"
+        for name, roles in combination.items():
+            if name not in known:
+                raise ConfigError(f"{where}: skip: no axis '{name}'", f"Did you mean '{nearest(name, known)}'?")
+            for role in roles:
+                if canonical(role) not in known[name]:
+                    raise ConfigError(
+                        f"{where}: skip: axis '{name}' has no point '{role}'", f"Did you mean '{nearest(role, known[name])}'?"
+                    )
 
 
 def _check_roles(sweep: Sweep, path: tuple[str | int, ...], roles: list[str]) -> None:

@@ -16,6 +16,8 @@ Basis = Literal["measured", "scaled", "assumed", "unknown"]
 
 GPU_FLOPS = 67e12
 """Peak float32 rate of an H100 SXM outside its tensor cores, operations per second (vendor's data sheet)."""
+GPU_BFLOAT16_FLOPS = 989e12
+"""Peak dense bfloat16 rate of the same GPU's tensor cores."""
 CORE_FLOPS = 60e9
 """Peak float32 rate of one CPU core: 2 GHz x 2 units x 8 lanes x 2 operations (multiply, add), rounded down."""
 FRACTION_OF_PEAK = 0.3
@@ -30,9 +32,11 @@ class Estimate:
     basis: Basis
 
 
-def peak(execution: Execution) -> float:
-    """Peak operations per second of what a cell runs on; ``auto`` is costed as the GPU that the paper used."""
-    return CORE_FLOPS * execution.threads if execution.device == "cpu" else GPU_FLOPS
+def peak(execution: Execution, dtype: str = "float32") -> float:
+    """Peak operations per second of one device that a cell runs on; ``auto`` is costed as the GPU that the paper used."""
+    if execution.device == "cpu":
+        return CORE_FLOPS * execution.threads
+    return GPU_BFLOAT16_FLOPS if dtype == "bfloat16" else GPU_FLOPS
 
 
 class Estimator:
@@ -68,7 +72,7 @@ class Estimator:
         rate = self._rates.get(planned.execution)
         if rate is not None:
             return Estimate(flops / rate, "scaled")
-        return Estimate(flops / (FRACTION_OF_PEAK * peak(planned.execution)) / 3600, "assumed")
+        return Estimate(flops / (FRACTION_OF_PEAK * peak(planned.execution, planned.cell.training.dtype)) / 3600, "assumed")
 
     def _training_flops(self, planned: PlannedCell) -> float | None:
         if planned.configuration not in self._flops:

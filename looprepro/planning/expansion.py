@@ -62,6 +62,8 @@ class PlannedCell:
     execution: Execution
     configuration: str
     """Hash of the cell without its seed: cells that differ in the seed alone share it."""
+    trains: bool = True
+    """Some sweep that wants the cell also trains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,6 @@ class _AxisPoint:
 class _Rule:
     of: Mapping[str, str]
     settings: Mapping[str, Setting]
-    absent: bool
 
     def matches(self, roles: Mapping[str, str]) -> bool:
         return all(roles[axis] == role for axis, role in self.of.items())
@@ -153,11 +154,11 @@ def expand(
         for point in combination:
             chosen.update(point.settings)
         roles = {name: point.role for name, point in zip(kept, combination, strict=True)}
-        matching = [rule for rule in rules if rule.matches(roles)]
-        if any(rule.absent for rule in matching):
+        if sweep.skips(scale, roles):
             continue
-        for rule in matching:
-            chosen.update(rule.settings)
+        for rule in rules:
+            if rule.matches(roles):
+                chosen.update(rule.settings)
         chosen.update(over)
         tree = _tree(chosen, hashes)
         measuring = tree.pop("evaluation")
@@ -173,6 +174,8 @@ def expand(
         configuration = digest(document | {"seed": None})
         stem = slug(cell).removesuffix(str(cell.seed))
         for seed in wanted_seeds:
+            if seeds is None and sweep.skips(scale, {**roles, "seed": str(seed)}):
+                continue
             entries += 1
             id = f"{stem}{seed}-{digest(document | {'seed': seed})}"
             twin = found.get(id)
@@ -183,6 +186,7 @@ def expand(
                 measured if twin is None else _both(twin.evaluations, measured),
                 overlay.execution,
                 configuration,
+                sweep.trains,
             )
     for key, seen in keyed.items():
         selection.check(key, sorted(seen))
@@ -207,7 +211,12 @@ def merge(expansions: Iterable[Expansion]) -> list[PlannedCell]:
                 raise IdentityCollision(f"two configurations share the id {cell.id}", "Change one of them a little")
             places = dict.fromkeys(map(_place, twin.placements))
             placements = (*twin.placements, *(place for place in cell.placements if _place(place) not in places))
-            found[cell.id] = replace(twin, placements=placements, evaluations=_both(twin.evaluations, cell.evaluations))
+            found[cell.id] = replace(
+                twin,
+                placements=placements,
+                evaluations=_both(twin.evaluations, cell.evaluations),
+                trains=twin.trains or cell.trains,
+            )
     return list(found.values())
 
 
@@ -263,8 +272,8 @@ def _rules(sweep: Sweep, scale: str, axes: Mapping[str, Sequence[_AxisPoint]]) -
             if canonical(role) not in (known := _roles_anywhere(sweep, axis)):
                 near = nearest(role, known)
                 raise ConfigError(f"{where}: axis '{axis}' has no point '{role}' at any scale", f"Did you mean '{near}'?")
-        given = settings(sweep.document, (*here, "set"), 2) if combination.set else {}
-        found.append(_Rule({axis: canonical(role) for axis, role in combination.of.items()}, given, combination.absent))
+        given = settings(sweep.document, (*here, "set"), 2)
+        found.append(_Rule({axis: canonical(role) for axis, role in combination.of.items()}, given))
     return found
 
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from looprepro.config.costs import total_steps
 from looprepro.config.presence import Presence
 from looprepro.planning.estimate import Basis, Estimator
 from looprepro.planning.expansion import PlannedCell, PlannedEvaluation
 from looprepro.planning.packs import packs
 
 Action = Literal["train", "resume", "evaluate", "none", "wait"]
-State = Literal["done", "diverged", "train", "resume", "evaluate", "wait", "failed", "needs retraining"]
+State = Literal["done", "diverged", "train", "resume", "evaluate", "wait", "failed", "needs retraining", "untrained"]
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -68,6 +69,11 @@ class Plan:
         return tuple(item for item in self.items if item.state == "needs retraining")
 
     @property
+    def untrained(self) -> tuple[Item, ...]:
+        """Cells that other sweeps have to train first."""
+        return tuple(item for item in self.items if item.state == "untrained")
+
+    @property
     def evaluations_wanted(self) -> int:
         """Evaluations of all cells together."""
         return sum(len(item.cell.evaluations) for item in self.items)
@@ -111,12 +117,14 @@ def plan(
     for cell in cells:
         known = present.get(cell.id, nothing)
         missing = tuple(e for e in cell.evaluations if e.id not in known.evaluations)
-        action, state, reason = _decide(known, missing, retry_failed, retrain)
+        action, state, reason = _decide(known, missing, retry_failed, retrain and cell.trains)
+        if action in ("train", "resume") and not cell.trains:
+            action, state, reason = "none", "untrained", f"not trained ({known.status}), and nothing here trains it"
         hours: float | None = 0.0
         basis: Basis | None = None
         if action in ("train", "resume"):
             estimate = estimator.training(cell)
-            left = 1 - min(known.step / cell.cell.training.steps, 1.0) if action == "resume" else 1.0
+            left = 1 - min(known.step / total_steps(cell.cell), 1.0) if action == "resume" else 1.0
             hours, basis = (None if estimate.hours is None else left * estimate.hours), estimate.basis
         items.append(Item(cell, action, state, reason, missing, hours, basis))
     return Plan(tuple(items))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,7 @@ from looprepro.config.cell import Execution, Frozen
 from looprepro.files.errors import ConfigError
 from looprepro.files.yaml_files import Document, KeyPath
 from looprepro.planning.keys import nearest
+from looprepro.planning.roles import canonical
 
 ScaleName = Literal["smoke", "mini", "paper"]
 
@@ -28,14 +30,12 @@ class Point(Frozen):
 
 
 class Combination(Frozen):
-    """What holds where several axes meet: settings that no single axis can make, or that the place stays empty."""
+    """What holds where several axes meet: settings that no single axis can make. Empty places are ``skip``."""
 
     of: dict[str, str] = Field(min_length=1)
     """Axis -> role."""
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: dict[str, Any] = Field(min_length=1)
     """Configuration keys and values; they replace what the axes set."""
-    absent: bool = False
-    """No cell stands there."""
 
 
 class Evaluations(Frozen):
@@ -63,6 +63,8 @@ class Layout(Frozen):
     """Axes that make the columns, outermost first; "T" is the axis of budgets."""
     metric: str
     decimals: int = Field(3, ge=0)
+    beside: tuple[str, ...] = ()
+    """Other metrics of the same evaluations that a note under the table names: what a number must be compared with."""
 
 
 class Scale(Frozen):
@@ -70,6 +72,8 @@ class Scale(Frozen):
 
     note: str = Field(min_length=1)
     """One line: what this scale shows and what it does not show."""
+    title: str | None = None
+    """The table's title at this scale, where it is not the sweep's."""
     seeds: tuple[int, ...] = Field(min_length=1)
     """Written "0-9", "0,2,5", a number or a list."""
     set: dict[str, Any] = Field(default_factory=dict)
@@ -77,6 +81,8 @@ class Scale(Frozen):
     """Axes replaced as a whole; a bare role takes over the sweep's own point."""
     combinations: tuple[Combination, ...] | None = None
     """Instead of the sweep's; None: the sweep's."""
+    skip: tuple[dict[str, tuple[str, ...]], ...] = ()
+    """Combinations left out at this scale, besides the sweep's; "seed" may be named like an axis (not with --seeds)."""
     evaluations: EvaluationsOverlay = EvaluationsOverlay()
     execution: Execution = Execution()
 
@@ -99,10 +105,14 @@ class SweepFile(Frozen):
     paper: str
     """Whose numbers stand beside ours: sweeps/reference/<paper>.yaml."""
     kind: Literal["table", "figure"]
+    trains: bool = True
+    """False: it measures cells that other sweeps train, and names those that are not there."""
     base: dict[str, Any]
     """The configuration of every cell; scales, then axes, then overrides replace its values."""
     axes: dict[str, tuple[Point, ...]] = Field(min_length=1)
     combinations: tuple[Combination, ...] = ()
+    skip: tuple[dict[str, tuple[str, ...]], ...] = ()
+    """Combinations that the table does not have: axis -> roles. Left out where every axis named has a listed role."""
     evaluations: Evaluations
     layout: Layout
     scales: dict[ScaleName, Scale] = Field(min_length=1)
@@ -131,6 +141,17 @@ class Sweep(SweepFile):
         raise ConfigError(
             f"sweep {self.name} has no scale '{name}'",
             f"Did you mean '{nearest(name, self.scales)}'? It has {', '.join(self.scales)}",
+        )
+
+    def title_at(self, scale: str) -> str:
+        """The table's title at ``scale``."""
+        return self.scale(scale).title or self.title
+
+    def skips(self, scale: str, roles: Mapping[str, str]) -> bool:
+        """Whether the table leaves the combination ``roles`` (axis, and perhaps "seed" -> canonical role) out at ``scale``."""
+        return any(
+            all(axis in roles and roles[axis] in map(canonical, listed) for axis, listed in combination.items())
+            for combination in (*self.skip, *self.scale(scale).skip)
         )
 
 

@@ -43,7 +43,8 @@ def sample(entry: Entry, common_n: int | None) -> str:
     """What must be said of the sample: ``n=4/5, 1 diverged``; empty where it is complete and of the usual size."""
     dropped = f"{entry.diverged} diverged, dropped" if entry.diverged and entry.complete else ""
     if entry.complete:
-        size = "" if entry.n == common_n and not dropped else f"n={entry.n}"
+        usual = entry.n == common_n or not entry.wanted
+        size = "" if usual and not dropped else f"n={entry.n}"
         return ", ".join(part for part in (size, dropped) if part)
     gaps = [
         f"{count} {name}"

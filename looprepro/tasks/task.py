@@ -21,9 +21,11 @@ class Batch:
     targets: Tensor
     """Int64 ``[rows, time]``; :data:`UNSCORED` where ``scored`` is false."""
     scored: Tensor
-    """Bool ``[time]``: the positions that are trained and scored; they are the last ones."""
+    """Bool ``[time]``: the positions that are trained and scored, the last ones; ``[rows, time]`` where rows differ (text)."""
     rows: Tensor
     """Int64 ``[rows]``: the index of each example in its stream."""
+    documents: Tensor | None = None
+    """Int64 ``[rows, time]``: attention stays between positions of equal number; None: plain causal attention."""
 
     def to(self, device: torch.device | str) -> Batch:
         """The same examples on ``device``."""
@@ -33,6 +35,7 @@ class Batch:
             targets=self.targets.to(device),
             scored=self.scored.to(device),
             rows=self.rows.to(device),
+            documents=None if self.documents is None else self.documents.to(device),
         )
 
 

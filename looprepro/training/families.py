@@ -94,9 +94,15 @@ class Family:
     """What the finished trainer leaves to draw: name -> {"x", "y"}."""
     stack: Callable[[Sequence[Any]], Stack] | None = None
     """Trainers at one step, as a :class:`Stack`. None: cells of this family are not packed."""
+    follower: Callable[[Cell, Execution, torch.device, Any], Any] | None = None
+    """The trainer as a rank above 0 runs it, in families whose cells may have several ranks (``execution.ranks``)."""
 
 
-_MODULES: Mapping[FamilyName, str] = {"words": "looprepro.training.words", "reasoner": "looprepro.training.reasoners"}
+_MODULES: Mapping[FamilyName, str] = {
+    "words": "looprepro.training.words",
+    "language": "looprepro.training.texts",
+    "reasoner": "looprepro.training.reasoners",
+}
 
 
 def family(cell: Cell) -> Family:

@@ -51,10 +51,11 @@ class Recorder:
             self.packs.append(pack)
 
     def spent(self, wall: float, device: float) -> None:
-        """Count seconds of training; ``device`` is less than ``wall`` where cells shared them."""
+        """Count seconds of training; ``device`` is less than ``wall`` where cells shared them, more where the cell has several
+        ranks."""
         self.trainer.seconds += wall
         self.device_seconds += device
-        if device != wall:
+        if device < wall:
             self.attempt.device_seconds = (self.attempt.device_seconds or 0.0) + device
 
     def warm_up(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -106,9 +107,14 @@ def _whole(folder: Path) -> checkpoint.Checkpoint:
 
 
 def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
+    if execution.ranks > 1 and family(cell).follower is None:
+        raise ConfigError(f"cells of {cell.task.kind} train in one process, not {execution.ranks}", "Set execution.ranks to 1")
     recorder = Recorder(cell, attempt, execution, device)
-    recorder.resume(checkpoint.load_newest(attempt.checkpoint_folders()))
-    return finish(recorder, stop)
+    # A trainer over several processes is a context: they are gone, or free, after it.
+    trainer = recorder.trainer
+    with trainer if isinstance(trainer, AbstractContextManager) else nullcontext():
+        recorder.resume(checkpoint.load_newest(attempt.checkpoint_folders()))
+        return finish(recorder, stop)
 
 
 def finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
@@ -131,7 +137,7 @@ def _finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
         began = time.monotonic()
         report = trainer.train_step()
         elapsed = time.monotonic() - began
-        recorder.spent(elapsed, elapsed)
+        recorder.spent(elapsed, elapsed * recorder.execution.ranks)
         recorder.log(report)
         if recorder.is_checkpoint_due(report.step):
             recorder.save()

@@ -260,7 +260,7 @@ CONFORMAL = dict(zip(["diagonal", *GROUPS], [0.692, 0.75, 0.894, 0.62, 0.63, 0.7
 GROUPED = dict(zip(["diagonal", *GROUPS], [0.692, 0.74, 0.810, 0.78, 0.76, 0.74, 0.73, 0.72, 0.71, 0.70], strict=True))
 CHARTS = {"diagonal": 0.408, "pairwise": 0.721, "householder": 0.552, "cayley": 0.274}
 DEPTH = {"T_max/2": -0.1, "T_max": 0.0, "3T_max/2": 0.03}
-TABLES = ("table1", "table2", "table3", "table5", "table5_blockwise")
+TABLES = ("table1", "table2", "table3", "table5_words", "table5_words_blockwise")
 
 
 def as_the_paper_says(sweep: str, group: str, method: str, T: str, metric: str, seed: int) -> float:
@@ -297,7 +297,8 @@ def tossed(sweep: str, group: str, method: str, T: str, metric: str, seed: int) 
     """Nothing but noise, as wide as the margins; norms shrink, since a bound has no noise."""
     if metric == "log_contraction":
         return -0.8
-    return 0.8 + noise(group, method, T, seed, sweep, metric, scale=0.15)
+    draw = sweep.replace("_words", "")  # one claim in twenty falls for noise: these draws are among the others
+    return 0.8 + noise(group, method, T, seed, draw, metric, scale=0.15)
 
 
 def verdicts(value: Value, scale: str = "paper") -> dict[str, str]:

@@ -69,6 +69,23 @@ def test_a_single_claim_keeps_the_correction_of_its_whole_family(results: Path) 
     assert len(json.loads((results / "smoke" / "claims.json").read_text(encoding="utf-8"))["claims"]) > 39
 
 
+def test_both_papers_are_judged_and_one_can_be_chosen(results: Path) -> None:
+    document = json.loads(run("claims", "--scale", "smoke", "--results", str(results), "--json"))
+    ids = [claim["id"] for claim in document["claims"]]
+    assert (ids[0], ids[-1]) == ("C1", "F58")
+    assert "Fixed-Point Reasoners: stand-ins, not the benchmarks" in document["note"]
+    before = (results / "smoke" / "claims.json").read_text(encoding="utf-8")
+    text = run("claims", "--scale", "smoke", "--results", str(results), "--paper", "fixed_point_reasoners")
+    assert text.startswith("Claims of Fixed-Point Reasoners, judged at scale smoke: 58 no data\nScale smoke: stand-ins")
+    assert "Decomposition" not in text
+    assert (results / "smoke" / "claims.json").read_text(encoding="utf-8") == before, "the file holds both papers"
+
+
+def test_figures_of_the_second_paper_need_its_sweeps(results: Path) -> None:
+    with pytest.raises(StoreError, match=r"no sweep of Fixed-Point Reasoners was collected at scale smoke.*fprm_fig1"):
+        run("plot", "fixed_point", "--scale", "smoke", "--results", str(results))
+
+
 def test_an_unknown_claim_and_an_empty_folder_are_one_line(results: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no claim is called C99"):
         run("claims", "C99", "--results", str(results))

@@ -48,8 +48,10 @@ def test_help_takes_less_than_four_tenths_of_a_second(looprepro: Callable[..., A
 
 def surface() -> dict[str, dict[str, list[str]]]:
     """Command -> parameter -> its option names (arguments: their name in capitals)."""
-    group = typer.main.get_command(app)
-    commands: dict[str, Any] = {"": group, **group.commands}  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(app)
+    commands: dict[str, Any] = {"": group, **group.commands}
+    for name, command in group.commands.items():
+        commands |= {f"{name} {below}": found for below, found in getattr(command, "commands", {}).items()}
     return {
         name: {parameter.name: [*parameter.opts, *parameter.secondary_opts] for parameter in command.params}
         for name, command in sorted(commands.items())
@@ -64,6 +66,6 @@ def test_the_surface_is_the_recorded_one() -> None:
 def test_every_command_has_help(looprepro: Callable[..., Any]) -> None:
     for command in surface():
         if command:
-            done = looprepro(command, "-h")
+            done = looprepro(*command.split(), "-h")
             assert (done.returncode, done.stderr) == (0, "")
             assert command in done.stdout

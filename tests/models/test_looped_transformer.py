@@ -273,3 +273,54 @@ def test_a_value_table_and_its_gate_exist_together_also_where_parcaes_two_rules_
 
 def test_the_rotary_table_is_not_part_of_a_checkpoint():
     assert not any("rope" in name for name in build().state_dict())
+
+
+@pytest.mark.parametrize("backprop_depth", [None, 2])
+def test_checkpointed_steps_give_the_same_numbers_and_hold_less(backprop_depth):
+    recurrence = Recurrence(mean=3.0, maximum=8, backprop_depth=backprop_depth)
+    model = build(shake=0.1, value_embeddings=True, recurrence=recurrence)
+    tokens, state = inputs(model)
+    found = []
+    for checkpointed in (False, True):
+        model.checkpoint_steps = checkpointed
+        model.zero_grad()
+        held: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, held=held: held.append(t.nbytes) or t, lambda t: t):
+            logits = model(tokens, DEPTHS, state)
+        logits.logsumexp(-1).square().sum().backward()
+        found.append((logits, {name: p.grad.clone() for name, p in model.named_parameters()}, sum(held)))
+    plain, checkpointed = found
+    assert torch.equal(plain[0], checkpointed[0])
+    assert all(torch.allclose(plain[1][name], checkpointed[1][name], rtol=1e-12, atol=1e-14) for name in plain[1])
+    assert checkpointed[2] < 0.7 * plain[2]
+
+
+def test_the_relative_change_is_the_length_of_the_last_step_over_that_of_the_state():
+    model = build(core_layers=1)  # blocks are the identity at the start: x_{t+1} = A x_t + dt e
+    with torch.no_grad():
+        tokens, state = inputs(model)
+        e = model.norm_prelude(model.embedding(tokens))
+        before = after = state
+        op = model.injection.operator()
+        for _ in range(3):
+            before, after = after, after @ model.injection.matrix().T + e * op.dt
+    expected = (after - before).flatten(1).norm(dim=1) / after.flatten(1).norm(dim=1)
+    assert torch.allclose(model.relative_change(tokens, state, 3), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("values", [False, True])
+def test_documents_in_one_row_do_not_see_each_other(values, masked):
+    """Two documents side by side give what each gives alone, at its own positions (RoPE only sees differences)."""
+    model = build(shake=0.3, value_embeddings=values)
+    model.masked_loop = masked
+    tokens, state = inputs(model)
+    documents = torch.zeros_like(tokens)
+    documents[:, 2:] = 1
+    together = model(tokens, DEPTHS, state, documents)
+    first = model(tokens[:, :2], DEPTHS, state[:, :2])
+    second = model(tokens[:, 2:], DEPTHS, state[:, 2:])
+    assert torch.allclose(together, torch.cat([first, second], dim=1), rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(together, model(tokens, DEPTHS, state), atol=1e-3)
+    read = dict(model.readouts(tokens, state, [2], documents))
+    assert torch.allclose(read[2], model(tokens, 2, state, documents))

@@ -32,8 +32,8 @@ DOCUMENT: dict[str, Any] = {
     },
     "combinations": [
         {"of": {"puzzle": "words", "model": "FPRM"}, "set": {"training.lr": 0.5, "evaluation.cap": 10}},
-        {"of": {"puzzle": "words", "model": "TRM"}, "absent": True},
     ],
+    "skip": [{"puzzle": ["words"], "model": ["TRM"]}],
     "evaluations": {"budgets": ["cap/2", "cap"], "items": 8},
     "layout": {"rows": ["model"], "columns": ["puzzle", "T"], "metric": "score"},
     "scales": {"smoke": {"note": "n", "seeds": "0"}},
@@ -62,14 +62,10 @@ def test_a_combination_sets_what_no_axis_can_and_may_be_empty(tmp_path: Path) ->
 
 
 def test_a_scale_that_has_combinations_has_its_own_alone(tmp_path: Path) -> None:
-    own = [{"of": {"model": "TRM"}, "absent": True}]
+    own = [{"of": {"puzzle": "small"}, "set": {"training.lr": 0.25}}]
     scales = {"smoke": {"note": "n", "seeds": "0", "combinations": own}, "mini": {"note": "n", "seeds": "0"}}
     loaded = sweep(tmp_path, scales=scales)
-    assert [tuple(cell.placements[0].axes.values()) for cell in expand(loaded, "smoke").cells] == [
-        ("small", "FPRM"),
-        ("words", "FPRM"),
-    ]
-    assert {cell.cell.training.lr for cell in expand(loaded, "smoke").cells} == {1e-3}  # type: ignore[union-attr]
+    assert [cell.cell.training.lr for cell in expand(loaded, "smoke").cells] == [0.25, 0.25, 1e-3]  # type: ignore[union-attr]
     assert len(expand(loaded, "mini").cells) == 3
 
 
@@ -77,7 +73,7 @@ def test_a_cap_is_no_part_of_an_evaluation(tmp_path: Path) -> None:
     """T = 16 as half of one cap and as the whole of another is one measurement."""
     axes = {**DOCUMENT["axes"], "model": [{"role": "FPRM", "set": {"model.kind": "fixed_point"}}]}
     axes["puzzle"] = [{"role": str(cap), "set": {"task.kind": "sudoku", "evaluation.cap": cap}} for cap in (16, 32)]
-    grid = expand(sweep(tmp_path, axes=axes, combinations=[]), "smoke")
+    grid = expand(sweep(tmp_path, axes=axes, combinations=[], skip=[]), "smoke")
     assert len(grid.cells) == 1
     assert [e.evaluation.T for e in grid.cells[0].evaluations] == [8, 16, 32]
     halves = [place.evaluations[0] for place in grid.cells[0].placements]
@@ -99,10 +95,10 @@ def test_a_table_heads_a_budget_by_its_role_where_models_count_differently(tmp_p
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"of": {"puzle": "words"}}, r"meeting\.yaml:\d+: no axis 'puzle'.*'puzzle'"),
-        ({"of": {"puzzle": "word"}}, r"axis 'puzzle' has no point 'word' at any scale.*'words'"),
+        ({"of": {"puzle": "words"}, "set": {"training.lr": 1}}, r"meeting\.yaml:\d+: no axis 'puzle'.*'puzzle'"),
+        ({"of": {"puzzle": "word"}, "set": {"training.lr": 1}}, r"axis 'puzzle' has no point 'word' at any scale.*'words'"),
         ({"of": {"puzzle": "words"}, "set": {"training.lrr": 1}}, r"unknown key 'training\.lrr'"),
-        ({"of": {"puzzle": "words"}, "abzent": True}, r"unknown key 'combinations\.0\.abzent'.*'absent'"),
+        ({"of": {"puzzle": "words"}, "sett": {}}, r"unknown key 'combinations\.0\.sett'.*'set'"),
     ],
 )
 def test_a_misspelt_combination_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -113,4 +109,4 @@ def test_a_misspelt_combination_is_refused(tmp_path: Path, changes: dict[str, An
 def test_a_budget_by_cap_needs_one(tmp_path: Path) -> None:
     axes = {**DOCUMENT["axes"], "model": [{"role": "FPRM", "set": {"model.kind": "fixed_point"}}]}
     with pytest.raises(ConfigError, match=r"'cap/2' needs evaluation\.cap to be a whole number"):
-        sweep(tmp_path, axes=axes, combinations=[])
+        sweep(tmp_path, axes=axes, combinations=[], skip=[])

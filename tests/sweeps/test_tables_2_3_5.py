@@ -76,7 +76,7 @@ def test_the_charts_of_table_3_start_from_one_rotation_and_its_diagonal_is_c_tim
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("sweep", ["table5", "table5_blockwise"])
+@pytest.mark.parametrize("sweep", ["table5_words", "table5_words_blockwise"])
 def test_table_5_trains_nothing_of_its_own(sweep: str, scale: str) -> None:
     assert ids(sweep, scale) < ids("table1", scale)
     assert "group-word checkpoints" in load_sweep(sweep).title
@@ -110,7 +110,7 @@ def test_all_smoke_cells_together_stay_few() -> None:
     sweeps = [
         sweep for sweep in map(load_sweep, available_sweeps()) if "smoke" in sweep.scales and sweep.name.startswith("table")
     ]
-    assert len(merge(expand(sweep, "smoke") for sweep in sweeps if sweep.paper == "rotate_the_loop")) <= 40
+    assert len(merge(expand(sweep, "smoke") for sweep in sweeps if sweep.paper == "rotate_the_loop")) <= 48
 
 
 @pytest.mark.parametrize("sweep", ["table2", "table3"])

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from looprepro.files.errors import ConfigError, StoreError
-from looprepro.files.json_files import pretty_json, read_json
+from looprepro.files.json_files import read_json
 from looprepro.files.places import data_folder
 
 Ints = NDArray[np.int64]
-PARTS = ("train", "test")
 _ARRAYS = ("inputs", "labels", "puzzle_identifiers", "puzzle_indices", "group_indices")
 
 
@@ -75,33 +74,3 @@ def read_part(folder: Path) -> StoredPuzzles:
     if ends != (len(part.inputs), len(part.puzzle_identifiers)):
         raise StoreError(f"{folder}: the indices end at {ends}", "Prepare it again: looprepro data prepare")
     return part
-
-
-def write_part(folder: Path, inputs: NDArray[Any], labels: NDArray[Any], vocabulary: int) -> None:
-    """Write examples that are a puzzle and a group each, all with the blank identifier, into the new ``folder``."""
-    count, length = inputs.shape
-    folder.mkdir(parents=True)
-    each = np.arange(count + 1, dtype=np.int32)
-    small = np.uint8 if vocabulary <= 256 else np.int32
-    arrays = {
-        "inputs": inputs.astype(small),
-        "labels": labels.astype(small),
-        "puzzle_identifiers": np.zeros(count, dtype=np.int32),
-        "puzzle_indices": each,
-        "group_indices": each,
-    }
-    for name, array in arrays.items():
-        np.save(folder / f"all__{name}.npy", array, allow_pickle=False)
-    about = {
-        "pad_id": 0,
-        "ignore_label_id": 0,
-        "blank_identifier_id": 0,
-        "vocab_size": vocabulary,
-        "seq_len": length,
-        "num_puzzle_identifiers": 1,
-        "total_groups": count,
-        "mean_puzzle_examples": 1.0,
-        "total_puzzles": count,
-        "sets": ["all"],
-    }
-    (folder / "dataset.json").write_text(pretty_json(about), encoding="utf-8")

@@ -1,0 +1,157 @@
+"""``looprepro eval``: measure a trained cell at further budgets or with other settings; nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from looprepro.cli.options import RUNS, Json, Runs, say
+
+if TYPE_CHECKING:
+    from looprepro.config.cell import Cell, Evaluation
+    from looprepro.store import CellRecord, Store
+
+What = Annotated[str, typer.Argument(metavar="CELL", help="The id of a trained cell; its start is enough.")]
+Wanted = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="T=1,8,16 and other settings of the evaluation: items=256, draws=3 [default: those it was measured with].",
+        show_default=False,
+    ),
+]
+Tasks = Annotated[
+    str | None,
+    typer.Option("--tasks", help="Of a language model: perplexity, last_word, lambada, geometry.", show_default=False),
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")]
+
+
+def evaluate(
+    what: What,
+    wanted: Wanted = None,
+    tasks: Tasks = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Measure a trained cell again, at any T; numbers join its others and the next collect finds them."""
+    from looprepro.cli.cells import matching_cell
+    from looprepro.cli.required_data import prepare_required
+    from looprepro.config.cell import Cell, Execution
+    from looprepro.config.identity import evaluation_id
+    from looprepro.files.errors import StoreError
+    from looprepro.store import Store
+    from looprepro.store.results import weights_folder
+    from looprepro.worker import run_manifest
+
+    store = Store(runs)
+    name = matching_cell(store, what)
+    record = next(iter(store.records([name])))
+    if record.result is None or record.presence.status != "done":
+        raise StoreError(f"{name} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
+    cell = Cell.model_validate(record.config)
+    evaluations = {evaluation_id(one): one for one in asked_for(cell, record, wanted or (), tasks)}
+    missing = {known: one for known, one in evaluations.items() if known not in record.evaluations}
+    if missing and weights_folder(store.root / "cells" / name, record.result) is None:
+        raise StoreError(f"the weights of {name} are gone", "Train it again: looprepro sweep ... --retrain")
+    code = 0
+    if missing:
+        prepare_required([cell])
+        execution = Execution.model_validate({"device": device, "threads": threads})
+        manifest = {
+            "store": str(store.root),
+            "execution": execution.model_dump(mode="json"),
+            "cells": [
+                {
+                    "id": name,
+                    "after": store.highest_attempts([name])[name],
+                    "config": cell.model_dump(mode="json"),
+                    "evaluations": [{"id": k, "evaluation": e.model_dump(mode="json")} for k, e in missing.items()],
+                }
+            ],
+        }
+        code = run_manifest(manifest)
+        record = next(iter(store.records([name])))
+    _request(store, name, {known: one for known, one in evaluations.items() if known in record.evaluations})
+    found = {known: record.evaluations.get(known) for known in evaluations}
+    if as_json:
+        typer.echo(json.dumps({"cell": name, "evaluations": found}, indent=2))
+    else:
+        for document in found.values():
+            _print(document)
+    if code or None in found.values():
+        last = store.reading(name).highest
+        say(f"{name}: {last.cause if last and last.cause else 'not everything was measured'} (looprepro logs {name})")
+        raise typer.Exit(code or 1)
+
+
+def asked_for(cell: Cell, record: CellRecord, wanted: Iterable[str], tasks: str | None) -> list[Evaluation]:
+    """The evaluations of the command line: what it leaves open is as the cell was measured before, else the default."""
+    from pydantic import ValidationError
+
+    from looprepro.config.evaluations import EVALUATIONS
+    from looprepro.files.errors import ConfigError
+    from looprepro.planning.keys import nearest
+
+    model = EVALUATIONS[cell.family]
+    before = [document["evaluation"] for _, document in sorted(record.evaluations.items())]
+    settings: dict[str, Any] = dict(before[0]) if before else {}
+    budgets: list[Any] = sorted({one["T"] for one in before})
+    for text in wanted:
+        key, equals, value = text.partition("=")
+        if not equals or not value or key not in model.model_fields or key == "kind":
+            keys = [name for name in model.model_fields if name != "kind"]
+            raise ConfigError(
+                f"'{text}' is no setting of this evaluation",
+                f"Did you mean '{nearest(key, keys)}'? There are: {', '.join(keys)}",
+            )
+        if key == "T":
+            budgets = value.split(",")
+        else:
+            settings[key] = None if value in ("null", "None") else value.split(",") if key == "metrics" else value
+    if tasks is not None:
+        if "metrics" not in model.model_fields:
+            raise ConfigError("--tasks belongs to language models", "Leave it out: this cell has one kind of measurement")
+        settings["metrics"] = tasks.split(",")
+    if not budgets:
+        raise ConfigError("no budget named", "Write T=8,16")
+    try:
+        return [model.model_validate(settings | {"T": budget}) for budget in dict.fromkeys(budgets)]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{where}: {first['msg']}", "Change the setting") from error
+
+
+def _request(store: Store, name: str, evaluations: dict[str, Evaluation]) -> None:
+    """Ask for the numbers in every place that the cell has, so that collect finds them; a role of their own keeps them out of
+    the tables' columns."""
+    from typing import get_args
+
+    from looprepro.planning.schema import ScaleName
+
+    for scale in get_args(ScaleName):
+        for request in store.requests(scale):
+            places = [cell for cell in request["cells"] if cell["id"] == name]
+            if not places:
+                continue
+            known = {e["id"] for place in places for e in place["evaluations"]}
+            more = [{"id": k, "role": f"eval {k}", "T": e.T} for k, e in evaluations.items() if k not in known]
+            if more:
+                kept = {key: request[key] for key in ("sweep", "scale", "overrides")}
+                store.record_request(kept | {"cells": [place | {"evaluations": more} for place in places]})
+
+
+def _print(document: Any) -> None:
+    if document is None:
+        return
+    T = document["evaluation"]["T"]
+    for metric, count in sorted(document["metrics"].items()):
+        note = "  stand-in made from the corpus, not LAMBADA" if metric.startswith("last_word") else ""
+        typer.echo(f"T={T}  {metric}  {count['value']:.6g}  ({count['items']} items){note}")

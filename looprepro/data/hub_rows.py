@@ -1,0 +1,68 @@
+"""Rows of text columns from a data set of CSV files on the hub, a broken transfer taken up where it broke."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from looprepro.data.hub import OFFLINE, TRIES, HubText, _brief, _network_errors
+from looprepro.files.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from datasets import IterableDataset
+
+
+class HubRows(HubText):
+    """One split of a data set whose CSV files have exactly ``header``; every column is text.
+
+    Without types an answer of 81 digits would be read as a floating-point number and lose most of them.
+    """
+
+    def __init__(
+        self,
+        repository: str,
+        revision: str | None,
+        split: str,
+        header: Sequence[str],
+        *,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        super().__init__(repository, None, revision, split=split, say=say)
+        self._header = tuple(header)
+
+    @property
+    def commit(self) -> str:
+        """The commit that is read. :class:`StoreError` where the hub does not answer."""
+        return self._resolved()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """All rows in order. :class:`StoreError` where the connection stays broken."""
+        self._state, failures = None, 0
+        while True:
+            try:
+                self._stream = self._open()
+                if self._state is not None:
+                    self._stream.load_state_dict(self._state)
+                for row in self._stream:
+                    failures = 0
+                    yield dict(row)
+                return
+            except _network_errors() as error:
+                failures += 1
+                if failures >= TRIES:
+                    raise StoreError(
+                        f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", OFFLINE
+                    ) from error
+                self._state = self.cursor()
+                self._say(f"transfer broken ({_brief(error)}): going on in {failures} s")
+                time.sleep(failures)
+
+    def _open(self) -> IterableDataset:
+        from datasets import Features, Value, load_dataset
+
+        features = Features({name: Value("string") for name in self._header})
+        try:
+            return load_dataset(self.repository, split=self.split, streaming=True, revision=self._resolved(), features=features)
+        except (ValueError, FileNotFoundError) as error:
+            raise ConfigError(f"{self.repository}: {_brief(error)}", "Give another --revision") from error

@@ -1,0 +1,14 @@
+"""Language: rows of a prepared corpus, and what is asked about held-out text."""
+
+from __future__ import annotations
+
+from looprepro.config.tasks import LanguageTask
+from looprepro.tasks.language.reader import Corpus
+from looprepro.tasks.language.rows import LanguageRows
+
+__all__ = ["Corpus", "LanguageRows", "make_language_task"]
+
+
+def make_language_task(config: LanguageTask, seed: int) -> LanguageRows:
+    """The task that ``config`` describes, reading and verifying its corpus."""
+    return LanguageRows(config, seed)

@@ -1,0 +1,82 @@
+"""The common file format of HRM, TRM and FPRM: read where it is whole, refused where it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from looprepro.config.puzzles import MazeTask, SudokuTask
+from looprepro.files.errors import StoreError
+from looprepro.tasks.puzzles import make_puzzle_task
+from looprepro.tasks.puzzles.stored import prepared
+
+
+def write(folder: Path, inputs: np.ndarray, labels: np.ndarray, vocabulary: int) -> None:
+    """One part as HRM's builder writes it: every example a puzzle and a group."""
+    folder.mkdir(parents=True)
+    count = len(inputs)
+    arrays = {"inputs": inputs, "labels": labels, "puzzle_identifiers": np.zeros(count, np.int32)}
+    arrays |= {name: np.arange(count + 1, dtype=np.int32) for name in ("puzzle_indices", "group_indices")}
+    for name, array in arrays.items():
+        np.save(folder / f"all__{name}.npy", array)
+    about = {"pad_id": 0, "ignore_label_id": 0, "vocab_size": vocabulary, "seq_len": inputs.shape[1], "sets": ["all"]}
+    (folder / "dataset.json").write_text(json.dumps(about))
+
+
+@pytest.fixture
+def sudoku(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three training and two test puzzles made here, stored as tokens of the format: empty 1, digit + 1."""
+    made = make_puzzle_task(SudokuTask(side=9, empty=(30, 40)), 0).evaluation_examples(torch.arange(5))
+    monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))
+    for part, rows in (("train", slice(0, 3)), ("test", slice(3, 5))):
+        write(tmp_path / "sudoku-extreme" / part, made.inputs[rows].numpy().astype(np.uint8), made.targets[rows].numpy(), 11)
+    return tmp_path / "sudoku-extreme"
+
+
+def test_stored_puzzles_are_trained_in_their_images_and_tested_as_they_are(sudoku: Path) -> None:
+    task = make_puzzle_task(SudokuTask(data="sudoku-extreme", augmentations=0), seed=0)
+    test = task.evaluation_examples(torch.arange(2))
+    assert task.evaluation_limit == 2
+    assert test.inputs.numpy().tolist() == np.load(sudoku / "test" / "all__inputs.npy").tolist()
+    assert test.targets.numpy().tolist() == np.load(sudoku / "test" / "all__labels.npy").tolist()
+    assert test.difficulty.tolist() == [(row == 1).sum() for row in np.load(sudoku / "test" / "all__inputs.npy")]
+    train = task.examples(torch.arange(3), 0)
+    assert sorted(train.inputs.tolist()) == sorted(np.load(sudoku / "train" / "all__inputs.npy").tolist())
+    images = make_puzzle_task(SudokuTask(data="sudoku-extreme", augmentations=500), seed=0).examples(torch.arange(60), 0)
+    assert len({tuple(row) for row in images.inputs.tolist()}) > 50
+    for puzzle, answer in zip(images.inputs, images.targets, strict=True):
+        assert sorted(answer[:9].tolist()) == list(range(2, 11))
+        assert ((puzzle == 1) | (puzzle == answer)).all()
+
+
+def test_a_folder_can_be_named_by_its_path(sudoku: Path) -> None:
+    task = make_puzzle_task(SudokuTask(data=f"{sudoku}/", train_items=2, augmentations=0), seed=0)
+    seen = {tuple(row) for row in task.examples(torch.arange(10), 0).inputs.tolist()}
+    assert len(seen) == 2, "train_items takes the first so many"
+
+
+def test_mazes_are_read_in_the_same_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_puzzle_task(MazeTask(side=30, style="walls", path=(4, 90)), 0).evaluation_examples(torch.arange(2))
+    monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))
+    for part in ("train", "test"):
+        write(tmp_path / "maze-hard" / part, made.inputs.numpy(), made.targets.numpy(), 6)
+    found = make_puzzle_task(MazeTask(data="maze-hard"), seed=0).evaluation_examples(torch.arange(2))
+    assert torch.equal(found.inputs, made.inputs)
+    assert torch.equal(found.targets, made.targets)
+    assert torch.equal(found.difficulty, made.difficulty)
+
+
+def test_a_damaged_folder_is_refused(sudoku: Path) -> None:
+    np.save(sudoku / "test" / "all__labels.npy", np.zeros((2, 80), np.int32))
+    with pytest.raises(StoreError, match=r"labels \(2, 80\) are not \(2, 81\)"):
+        prepared("sudoku-extreme", "test")
+    (sudoku / "train" / "all__inputs.npy").unlink()
+    with pytest.raises(StoreError, match="is not a puzzle data set"):
+        prepared("sudoku-extreme", "train")
+    (sudoku / "train" / "dataset.json").write_text("[]")
+    with pytest.raises(StoreError, match="Prepare it again"):
+        prepared("sudoku-extreme", "train")
