@@ -60,6 +60,23 @@ def test_a_longer_evaluation_begins_with_the_items_of_a_shorter_one(monkeypatch:
         assert per_item(short, name) == per_item(long, name)[:11], name
 
 
+def test_every_block_has_one_shape_the_last_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(reasoner_evaluation.BLOCKS, "cpu", 8)
+    cell = make_cell()
+    task = task_of(cell)
+    model = build_reasoner(cell, task)
+    shapes, plain = set(), model.iterate
+
+    def noted(z: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        shapes.add(tuple(z.shape))
+        return plain(z, *arguments)
+
+    model.iterate = noted  # type: ignore[method-assign]
+    document = Measurement(model, task, cell, ReasonerEvaluation(T=2, items=11), CPU).document()
+    assert shapes == {(8, 18, 16)}
+    assert document["metrics"]["exact_accuracy"]["items"] == 11
+
+
 def test_batch_wide_halting_depends_on_the_block_and_freezing_does_not() -> None:
     cell = make_cell()
     frozen, _ = measured(cell)

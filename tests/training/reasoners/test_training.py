@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from looprepro import randomness
 from looprepro.config.cell import Cell, Execution, ReasonerEvaluation
 from looprepro.config.identity import cell_id
 from looprepro.files.errors import StoreError
@@ -21,7 +22,7 @@ from looprepro.store import Attempt, Store
 from looprepro.training import checkpoint
 from looprepro.training.adam_atan2 import AdamATan2
 from looprepro.training.families import Diverged
-from looprepro.training.reasoner import ReasonerTrainer, build_reasoner, load_reasoner
+from looprepro.training.reasoner import ReasonerTrainer, build_reasoner, load_reasoner, noise_source
 from looprepro.training.reasoners import task_of
 from looprepro.training.run import run_cell
 
@@ -232,6 +233,24 @@ def test_an_exploding_loop_is_a_diverged_run() -> None:
 
     with pytest.raises(Diverged, match=r"is (nan|inf) at step"):
         train()
+
+
+def test_noise_follows_from_the_row_and_the_number_of_the_draw_alone() -> None:
+    model = {"kind": "recursive", "method": "eqr", "noise": 0.01, "high_cycles": 1, "low_cycles": 2}
+    trainer = trainer_of(make_cell(model, halting="fixed"))
+
+    def drawn(rows: list[int], count: list[int], call: int) -> Tensor:
+        draw = noise_source(trainer.model, 3, randomness.NOISE, torch.tensor(rows), torch.tensor(count), 5)
+        assert draw is not None
+        return draw(call)
+
+    both = drawn([7, 4], [0, 2], 1)
+    assert torch.equal(both[1], drawn([4], [2], 1)[0]), "whatever slot the sample is in"
+    assert not torch.equal(both[1], drawn([4], [1], 1)[0]), "another iteration draws anew"
+    assert not torch.equal(both[1], drawn([4], [2], 0)[0]), "and so does another call of the network"
+    assert torch.equal(drawn([4], [2], 0), drawn([4], [1], 3)), "three calls an iteration, numbered through"
+    many = drawn(list(range(500)), [0] * 500, 0)
+    assert float(many.std()) == pytest.approx(1.0, rel=0.02)
 
 
 @pytest.mark.parametrize("wanted", [False, True])
