@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from looprepro.config.cell import Cell, Execution, word_parts
+from looprepro.config.formulas import positions
 from looprepro.models import kernels
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.task import Batch, Task
@@ -64,7 +65,7 @@ class Trainer:
 
     def __init__(self, cell: Cell, task: Task, execution: Execution, device: torch.device) -> None:
         self.cell, self.task, self.device = cell, task, device
-        _, self.config, self.training = word_parts(cell)
+        self._words, self.config, self.training = word_parts(cell)
         self.model = build_model(cell, task).to(device)
         began = time.monotonic()
         self.kernels = kernels.use(self.model, execution.kernels)
@@ -108,9 +109,12 @@ class Trainer:
 
     def warm_up(self) -> None:
         """Compile what the next step needs, so that no step does it."""
-        length = self.batch(self.step).tokens.shape
         with self._autocast():
-            self.compile_seconds += self.model.warm_up(length)
+            self.compile_seconds += self.model.warm_up(self.batch_shape(self.step))
+
+    def batch_shape(self, step: int) -> tuple[int, int]:
+        """(rows, time) of the step's tokens. Draws none of them: that belongs to the time of a step."""
+        return self.training.batch, positions(self._words, self.task.length(step))
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16")
