@@ -68,7 +68,7 @@ class Trainer:
         self._words, self.config, self.training = word_parts(cell)
         self.model = build_model(cell, task).to(device)
         began = time.monotonic()
-        self.kernels = kernels.use(self.model, execution.kernels)
+        self.kernels = kernels.use(self.model, "plain" if self.training.dtype == "bfloat16" else execution.kernels)
         """In force, which may be plain where fused was asked for."""
         self.compile_seconds = time.monotonic() - began
         """Spent compiling kernels and the core, apart from ``seconds``."""
