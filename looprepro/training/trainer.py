@@ -184,8 +184,8 @@ class Trainer:
         for name, parameter in self.parameters.items():
             state = {key.split(".", 1)[0]: value for key, value in moments.items() if key.split(".", 1)[1] == name}
             if state:
-                self.optimizer.state[parameter] = {
-                    key: value if key == "step" and self.device.type == "cpu" else value.to(parameter.device, parameter.dtype)
+                self.optimizer.state[parameter] = {  # the count of updates is float32 whatever the weights are
+                    key: value.to(parameter.device, value.dtype if key == "step" else parameter.dtype)
                     for key, value in state.items()
                 }
         self.average = {n: t.to(self.device) for n, t in checkpoint.tensors.get("average", {}).items()}
