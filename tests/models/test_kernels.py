@@ -109,6 +109,21 @@ def test_the_fused_steps_and_their_stacks(kind, stack, dtype):
         assert_close(mine, other)
 
 
+def test_tensors_that_do_not_fit_do_not_reach_c():
+    h, decay, width = draw(2, 3, 12), draw(12), 12
+    drive = draw(width).requires_grad_()
+    kernels.diagonal_step(h, decay, drive).sum().backward()  # a drive that an own operator left to broadcasting
+    assert_close(kernels.diagonal_step(h, decay, drive), decay * h + drive)
+    assert_close(drive.grad, torch.full((width,), 6.0).double())
+    for wrong in ((h, draw(1), drive), (h, draw(36), drive), (h, decay.float(), drive), (h, decay, drive.float())):
+        with pytest.raises(ValueError, match="do not fit"):
+            kernels.diagonal_step(*wrong)
+    block = Block(16, 2, 64, 1e-5, 1.19e-7)
+    for rope in (rope_table(4, 8, 50_000.0), rope_table(5, 8, 50_000.0).double()):
+        with pytest.raises(ValueError, match="does not fit"):
+            kernels.block(draw(1, 5, 16).float(), rope, weights_of(block), 2, 1e-5, 1.19e-7)
+
+
 def test_a_stacked_block_is_its_members_blocks():
     blocks = [scrambled(Block(16, 2, 64, 1e-5, 1.19e-7)).double() for _ in range(2)]
     with torch.no_grad():
