@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import time
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import description
 
 from looprepro import randomness
 from looprepro.config.cell import Injection, Recurrence
@@ -137,15 +136,6 @@ def measure(repeats: int) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    name = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").is_file():
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
-    return {"cpu": name, "cores": os.cpu_count(), "threads": 1, "torch": torch.__version__, "python": platform.python_version()}
-
-
 def main() -> int:
     """Measure, print, record, judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -155,7 +145,7 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     setting = {"width": WIDTH, "layers": [LAYERS] * 3, "rows": ROWS, "time": TIME, "limit": LIMIT}
-    found = {"benchmark": "charts", "machine": machine(), "setting": setting, **measure(arguments.repeats)}
+    found = {"benchmark": "charts", "machine": description(1, "float32"), "setting": setting, **measure(arguments.repeats)}
     text = json.dumps(found, indent=2)
     if arguments.record is not None:
         arguments.record.parent.mkdir(parents=True, exist_ok=True)

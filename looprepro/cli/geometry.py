@@ -107,12 +107,15 @@ def _fresh(method: str, groups: int | None, chart: str | None, width: int) -> tu
 
 def _trained(what: str, runs: Path) -> tuple[str, Injection]:
     """The operator with the weights that evaluations use."""
-    from looprepro.config.cell import LoopedTransformer, narrow
+    from looprepro.config.cell import LoopedTransformer
+    from looprepro.files.errors import ConfigError
     from looprepro.models.injections import make_injection
     from looprepro.training import checkpoint
 
     title, cell, folder = _found(what, runs)
-    model = narrow(cell.model, LoopedTransformer)
+    model = cell.model
+    if not isinstance(model, LoopedTransformer):
+        raise ConfigError(f"{title} is a {model.kind}, which has no linear operator", "Name a cell of a looped transformer")
     injection = make_injection(model.injection, model.width)
     prefix = "injection."
     every = checkpoint.load(folder).evaluated_weights

@@ -213,6 +213,8 @@ def block(x: Tensor, rope: Tensor, weights: BlockWeights, heads: int, norm_eps: 
 
     ``rope``: ``[time, 1, 1, head_width / 2, 2]`` in x's type; at most :data:`MAX_TIME` positions.
     """
+    if rope.dtype != x.dtype or rope.numel() * heads != x.shape[-2] * x.shape[-1]:  # C would read past its end
+        raise ValueError(f"rope {rope.dtype} {tuple(rope.shape)} does not fit x {x.dtype} {tuple(x.shape)} with {heads} heads")
     return _Block.apply(x, rope, heads, norm_eps, qk_norm_eps, *weights)
 
 
@@ -245,10 +247,18 @@ class _Step(torch.autograd.Function):
 
 def diagonal_step(h: Tensor, decay: Tensor, drive: Tensor) -> Tensor:
     """decay h + drive; ``decay`` is ``[width]`` or ``[stack, 1, 1, width]`` with h ``[stack, rows, time, width]``."""
-    return _Step.apply(h, decay, drive, "diagonal_step", decay.numel() // h.shape[-1])
+    return _step(h, decay, drive, "diagonal_step")
 
 
 def planar_step(h: Tensor, multiplier: Tensor, drive: Tensor) -> Tensor:
     """Plane i of h turned and scaled by ``multiplier[..., i, :]`` = c (cos, sin), plus drive; ``multiplier`` is
     ``[width / 2, 2]`` or ``[stack, 1, 1, width / 2, 2]``."""
-    return _Step.apply(h, multiplier, drive, "planar_step", multiplier.numel() // h.shape[-1])
+    return _step(h, multiplier, drive, "planar_step")
+
+
+def _step(h: Tensor, factor: Tensor, drive: Tensor, name: str) -> Tensor:
+    stack, rest = divmod(factor.numel(), h.shape[-1])
+    fits_h = drive.dtype == factor.dtype == h.dtype and rest == 0 and (stack == 1 or (stack > 1 and stack == h.shape[0]))
+    if not fits_h:  # C would read past an end
+        raise ValueError(f"{name}: {factor.dtype} {tuple(factor.shape)} and drive {drive.dtype} do not fit {tuple(h.shape)}")
+    return _Step.apply(h, factor, drive if drive.shape == h.shape else drive.expand_as(h), name, stack)

@@ -32,14 +32,6 @@ def stacked(models: Sequence[LoopedTransformer]) -> LoopedTransformer:
     return stack
 
 
-def member_weights(stack: LoopedTransformer, member: int) -> dict[str, torch.Tensor]:
-    """The state_dict of one member, as its model alone would have it."""
-    parameters = dict(stack.named_parameters())
-    return {
-        name: tensor.detach()[member] if name in parameters else tensor.detach() for name, tensor in stack.state_dict().items()
-    }
-
-
 class StackedInjection(nn.Module):
     """What :class:`~looprepro.models.injections.Injection` does, over a leading stack dimension, by torch.func.vmap.
 

@@ -89,21 +89,25 @@ def compiled(number_bytes: int) -> Path:
     name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24] + ".so"
     folder = cache_folder()
     if not (folder / name).is_file():
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".compiling-") as scratch:
-            target = Path(scratch) / name
-            _run([*command, str(SOURCE), "-o", str(target), "-lm"])
-            os.replace(target, folder / name)
+        try:
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".compiling-") as scratch:
+                target = Path(scratch) / name
+                _run([*command, str(SOURCE), "-o", str(target), "-lm"])
+                os.replace(target, folder / name)
+        except OSError as error:  # a full disk, above all
+            raise CannotCompile(f"{folder}: {error}") from error
     return folder / name
 
 
 def cache_folder() -> Path:
     """``$XDG_CACHE_HOME/looprepro`` or ``~/.cache/looprepro``; where that cannot be written, one of this user's own under the
     system's temporary folder."""
-    chosen = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "looprepro"
-    for folder in (chosen, Path(tempfile.gettempdir()) / f"looprepro-{os.getuid()}"):
+    chosen = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache")) / "looprepro"
+    for wanted in (chosen, Path(tempfile.gettempdir()) / f"looprepro-{os.getuid()}"):
         try:
+            folder = wanted.expanduser()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
+        except (OSError, RuntimeError):  # the latter: a user without a home folder
             continue
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():  # nobody else's code is loaded
             return folder

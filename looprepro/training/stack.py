@@ -82,7 +82,7 @@ class StackedTrainer:
 
     def warm_up(self) -> None:
         """Compile what the next step needs, so that no step does it."""
-        shape = len(self.members), *self.members[0].batch(self.step).tokens.shape
+        shape = len(self.members), *self.members[0].batch_shape(self.step)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16"):
             seconds = self.model.warm_up(shape)
         for member in self.members:

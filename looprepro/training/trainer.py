@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from looprepro.config.cell import Cell, Execution, word_parts
+from looprepro.config.formulas import positions
 from looprepro.models import kernels
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.task import Batch, Task
@@ -64,10 +65,10 @@ class Trainer:
 
     def __init__(self, cell: Cell, task: Task, execution: Execution, device: torch.device) -> None:
         self.cell, self.task, self.device = cell, task, device
-        _, self.config, self.training = word_parts(cell)
+        self._words, self.config, self.training = word_parts(cell)
         self.model = build_model(cell, task).to(device)
         began = time.monotonic()
-        self.kernels = kernels.use(self.model, execution.kernels)
+        self.kernels = kernels.use(self.model, "plain" if self.training.dtype == "bfloat16" else execution.kernels)
         """In force, which may be plain where fused was asked for."""
         self.compile_seconds = time.monotonic() - began
         """Spent compiling kernels and the core, apart from ``seconds``."""
@@ -108,9 +109,12 @@ class Trainer:
 
     def warm_up(self) -> None:
         """Compile what the next step needs, so that no step does it."""
-        length = self.batch(self.step).tokens.shape
         with self._autocast():
-            self.compile_seconds += self.model.warm_up(length)
+            self.compile_seconds += self.model.warm_up(self.batch_shape(self.step))
+
+    def batch_shape(self, step: int) -> tuple[int, int]:
+        """(rows, time) of the step's tokens. Draws none of them: that belongs to the time of a step."""
+        return self.training.batch, positions(self._words, self.task.length(step))
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16")
@@ -180,8 +184,8 @@ class Trainer:
         for name, parameter in self.parameters.items():
             state = {key.split(".", 1)[0]: value for key, value in moments.items() if key.split(".", 1)[1] == name}
             if state:
-                self.optimizer.state[parameter] = {
-                    key: value if key == "step" and self.device.type == "cpu" else value.to(parameter.device, parameter.dtype)
+                self.optimizer.state[parameter] = {  # the count of updates is float32 whatever the weights are
+                    key: value.to(parameter.device, value.dtype if key == "step" else parameter.dtype)
                     for key, value in state.items()
                 }
         self.average = {n: t.to(self.device) for n, t in checkpoint.tensors.get("average", {}).items()}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from looprepro.analysis.evidence import independent, paired
 
 A = dict(enumerate([0.71, 0.74, 0.69, 0.78, 0.73]))
 B = dict(enumerate([0.61, 0.70, 0.59, 0.72]))
+numbers = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12)
 
 
 def test_two_samples_are_welchs_test_and_interval_of_scipy() -> None:
@@ -18,6 +22,16 @@ def test_two_samples_are_welchs_test_and_interval_of_scipy() -> None:
     assert found.interval == pytest.approx(tuple(theirs.confidence_interval(0.95)))
     assert 2 * found.p_above(0.0) == pytest.approx(theirs.pvalue)
     assert found.p_above(0.0) + found.p_below(0.0) == pytest.approx(1.0)
+
+
+@given(numbers, numbers)
+def test_welch_agrees_with_scipy_on_any_samples_with_spread(a: list[float], b: list[float]) -> None:
+    if np.std(a) < 1e-3 or np.std(b) < 1e-3:
+        return
+    found = independent([dict(enumerate(a)), dict(enumerate(b))], [1.0, -1.0])
+    assert found is not None
+    theirs = stats.ttest_ind(a, b, equal_var=False)
+    assert 2 * min(found.p_above(0.0), found.p_below(0.0)) == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
 
 
 def test_one_sample_is_students_test_of_scipy() -> None:
@@ -45,6 +59,17 @@ def test_pairs_use_common_seeds_only() -> None:
     assert found is not None
     assert found.n == 4
     assert found.effect == pytest.approx((0.10 + 0.04 + 0.10 + 0.06) / 4)
+
+
+def test_the_bootstrap_is_seeded_and_close_to_scipys() -> None:
+    differences = [0.01, 0.03, -0.01, 0.02, 0.0, 0.04, 0.05, -0.02, 0.01, 0.03]
+    found, again = (paired([dict(enumerate(differences))], [1.0], seed=3) for _ in range(2))
+    assert found is not None
+    assert again is not None
+    assert found.interval == again.interval
+    theirs = stats.bootstrap((differences,), np.mean, n_resamples=10_000, method="percentile", rng=1).confidence_interval
+    assert found.interval == pytest.approx((theirs.low, theirs.high), abs=5e-4)
+    assert 0.0 < found.p_above(0.0) < 0.05 < found.p_below(0.0)
 
 
 @pytest.mark.parametrize("n", [2, 4, 6])

@@ -1,4 +1,4 @@
-"""Means, errors, intervals and tests over seeds: worked by hand where that is possible, compared with SciPy elsewhere."""
+"""Means, errors and intervals over seeds: worked by hand where that is possible, compared with SciPy elsewhere."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from looprepro.analysis.statistics import (
-    holm,
-    mean,
-    paired_bootstrap,
-    standard_error,
-    summarise,
-    t_interval,
-    welch,
-)
+from looprepro.analysis.statistics import holm, mean, standard_error, summarise, t_interval
 
 DIAGONAL = [0.681, 0.703, 0.655, 0.712, 0.690, 0.674, 0.731, 0.668, 0.699, 0.707]
 CONFORMAL = [0.901, 0.884, 0.879, 0.912, 0.893]
@@ -50,47 +42,6 @@ def test_error_and_interval_agree_with_scipy(values: list[float]) -> None:
     assert standard_error(values) == pytest.approx(stats.sem(values, ddof=1), rel=1e-12)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
     assert t_interval(values) == pytest.approx((low, high), rel=1e-10)
-
-
-def test_welch_agrees_with_scipy() -> None:
-    ours, theirs = welch(CONFORMAL, DIAGONAL), stats.ttest_ind(CONFORMAL, DIAGONAL, equal_var=False)
-    interval = theirs.confidence_interval(0.95)
-    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
-    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
-    assert ours.estimate == pytest.approx(np.mean(CONFORMAL) - np.mean(DIAGONAL), rel=1e-12)
-
-
-@given(numbers, numbers)
-def test_welch_agrees_with_scipy_on_any_sample_with_spread(a: list[float], b: list[float]) -> None:
-    if np.std(a) < 1e-3 or np.std(b) < 1e-3:
-        return
-    assert welch(a, b).p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-6, abs=1e-12)
-
-
-def test_welch_without_an_error_estimate_gives_no_p_value() -> None:
-    assert welch([0.5], DIAGONAL).p is None
-    assert welch([0.5, 0.5], [0.4, 0.4]).p is None
-
-
-def test_paired_bootstrap_is_seeded_and_close_to_scipys() -> None:
-    a, b = DIAGONAL, [value + shift for value, shift in zip(DIAGONAL, [0.01, 0.03, -0.01, 0.02, 0.0, 0.04] * 2, strict=False)]
-    ours = paired_bootstrap(b, a, resamples=20_000, seed=3)
-    assert ours == paired_bootstrap(b, a, resamples=20_000, seed=3)
-    differences = np.subtract(b, a)
-    theirs = stats.bootstrap((differences,), np.mean, n_resamples=20_000, method="percentile", rng=1).confidence_interval
-    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=5e-4)
-    assert ours.estimate == pytest.approx(differences.mean(), rel=1e-12)
-
-
-def test_paired_bootstrap_of_equal_samples_finds_nothing() -> None:
-    assert paired_bootstrap(DIAGONAL, DIAGONAL, resamples=100).p == 1.0
-    with pytest.raises(ValueError, match="length"):
-        paired_bootstrap([1.0, 2.0], [1.0])
-
-
-def test_paired_bootstrap_never_reports_a_p_value_of_zero() -> None:
-    p = paired_bootstrap([1.0, 1.1, 1.2], [0.0, 0.1, 0.3], resamples=99).p
-    assert p == pytest.approx(2 / 100)
 
 
 def test_holm_on_a_textbook_family() -> None:

@@ -48,3 +48,25 @@ def test_the_gpu_check_goes_its_way_on_a_cpu(tmp_path: Path) -> None:
     assert found["failed"] is None
     assert found["first_bad_step"] == 3
     assert found["worker"]["steps"] == 100
+
+
+@pytest.mark.slow
+def test_the_stacking_benchmark_counts_cells_per_hour_of_two_processes() -> None:
+    found = json.loads(run("stacking.py", "--case", "tiny", "--sizes", "1", "3", "--repeats", "2", "--json", "--no-file"))
+    by_run = {result["run"]: result for result in found["results"]}
+    assert list(by_run) == ["reference", "1", "3"]
+    assert by_run["reference"]["ratio_to_reference"]["median"] == by_run["1"]["ratio_to_one"]["median"] == 1.0
+    assert by_run["3"]["cells_per_hour"]["lowest"] > 0
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_stacking_benchmark() -> None:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "stacking.py"), "--case", "tiny", "--sizes", "0", "--no-file"],
+        capture_output=True,
+        text=True,
+        cwd=FOLDER.parent,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "a process of the benchmark died" in done.stderr

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from looprepro.cli.main import app
-from looprepro.files.errors import LoopreproError
+from looprepro.config.cell import Cell, FixedPointReasoner, ReasonerTraining, StateTrackingTask
+from looprepro.files.errors import ConfigError, LoopreproError
 from looprepro.launch.base import work_of
 from looprepro.launch.inline import InlineExecutor
 from looprepro.planning import expand, load_sweep
@@ -89,3 +90,13 @@ def test_the_widest_operator_of_the_paper_is_measured_in_seconds() -> None:
     found = run("--method", "conformal", "--groups", "2", "--width", "1024", "--json")
     assert time.process_time() - started < 10.0
     assert found["budgets"]["48"]["defect_blockwise"] < 1e-12
+
+
+def test_a_model_without_an_operator_is_refused_in_one_line(tmp_path: Path) -> None:
+    cell = Cell(task=StateTrackingTask(), model=FixedPointReasoner(), training=ReasonerTraining(), seed=0)
+    folder = tmp_path / "cell" / "attempts" / "0001" / "checkpoint-00000001"
+    folder.mkdir(parents=True)
+    (folder / "state.json").touch()
+    (tmp_path / "cell" / "cell.json").write_text(json.dumps({"config": cell.model_dump(mode="json")}))
+    with pytest.raises(ConfigError, match="has no linear operator"):
+        run(str(folder))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,6 +109,21 @@ def test_the_fused_steps_and_their_stacks(kind, stack, dtype):
         assert_close(mine, other)
 
 
+def test_tensors_that_do_not_fit_do_not_reach_c():
+    h, decay, width = draw(2, 3, 12), draw(12), 12
+    drive = draw(width).requires_grad_()
+    kernels.diagonal_step(h, decay, drive).sum().backward()  # a drive that an own operator left to broadcasting
+    assert_close(kernels.diagonal_step(h, decay, drive), decay * h + drive)
+    assert_close(drive.grad, torch.full((width,), 6.0).double())
+    for wrong in ((h, draw(1), drive), (h, draw(36), drive), (h, decay.float(), drive), (h, decay, drive.float())):
+        with pytest.raises(ValueError, match="do not fit"):
+            kernels.diagonal_step(*wrong)
+    block = Block(16, 2, 64, 1e-5, 1.19e-7)
+    for rope in (rope_table(4, 8, 50_000.0), rope_table(5, 8, 50_000.0).double()):
+        with pytest.raises(ValueError, match="does not fit"):
+            kernels.block(draw(1, 5, 16).float(), rope, weights_of(block), 2, 1e-5, 1.19e-7)
+
+
 def test_a_stacked_block_is_its_members_blocks():
     blocks = [scrambled(Block(16, 2, 64, 1e-5, 1.19e-7)).double() for _ in range(2)]
     with torch.no_grad():
@@ -138,7 +156,15 @@ def test_what_is_not_finite_stays_so(value):
 
 
 @pytest.mark.parametrize("method", ["diagonal", "conformal"])
-def test_a_whole_model_with_mixed_depths(method):
+def test_a_whole_model_with_mixed_depths(method, monkeypatch):
+    called = Counter()
+    step = "diagonal_step" if method == "diagonal" else "planar_step"
+
+    def count(name, real):
+        monkeypatch.setattr(kernels, name, lambda *given: called.update([name]) or real(*given))
+
+    for name in ("block", "rms_norm", step):
+        count(name, getattr(kernels, name))
     injection = Injection(method=method, groups=None if method == "diagonal" else 2)
     config = Config(width=16, heads=2, prelude_layers=1, core_layers=1, coda_layers=1, injection=injection)
     model = LoopedTransformer(config, 7, 6)
@@ -149,9 +175,11 @@ def test_a_whole_model_with_mixed_depths(method):
     results = []
     for kind in ("plain", "fused"):
         assert kernels.use(model, kind) == kind
+        assert not called
         logits = model(tokens, torch.tensor([2, 5, 1, 3]), draw(4, 6, 16))
         parameters = [p for p in model.parameters() if p.requires_grad]
         results.append([logits.detach(), *torch.autograd.grad(logits.square().sum(), parameters, materialize_grads=True)])
+    assert called == {"block": 1 + 5 + 1, "rms_norm": 2, step: 5}
     for expected, found in zip(*results, strict=True):
         bound = 1e-11 * max(1.0, float(expected.abs().max()))
         assert float((found - expected).abs().max()) <= bound
@@ -170,6 +198,8 @@ def test_layers_with_value_gates_and_long_texts_take_the_plain_code(monkeypatch)
     with torch.autocast("cpu", torch.bfloat16):
         plain(draw(1, 3, 16).float(), rope_table(3, 8, 50_000.0))
     assert not called
+    plain(draw(1, 3, 16).float(), rope_table(3, 8, 50_000.0))
+    assert called
 
 
 @pytest.fixture
@@ -205,6 +235,46 @@ def test_the_first_use_compiles_and_the_next_does_not(tmp_path, monkeypatch):
     assert [path.name for path in first.parent.iterdir()] == [first.name]
     assert native.compiled(4) == first
     assert sum("--version" not in command for command in ran) == 1
+
+
+def test_where_the_cache_folder_takes_no_file_there_is_no_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(native.os, "replace", full)
+    monkeypatch.setattr(native, "_run", lambda _: "cc 1.0")
+    with pytest.raises(native.CannotCompile, match="No space left"):
+        native.compiled(4)
+    assert not list((tmp_path / "looprepro").iterdir())
+
+
+def test_without_a_home_folder_the_library_lies_in_a_temporary_one_of_the_users(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(native.tempfile, "gettempdir", lambda: str(tmp_path))
+
+    def homeless(self: Path) -> Path:
+        if str(self).startswith("~"):
+            raise RuntimeError("Could not determine home directory.")
+        return self
+
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert native.cache_folder() == tmp_path / f"looprepro-{os.getuid()}"
+
+
+def test_a_library_of_another_cpu_is_another_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def compiler(command: list[str]) -> str:
+        if "-o" in command:
+            Path(command[command.index("-o") + 1]).touch()
+        return "cc 1.0"
+
+    monkeypatch.setattr(native, "_run", compiler)
+    here = native.compiled(4)
+    monkeypatch.setattr(native, "_cpu", lambda: "another")
+    assert native.compiled(4) != here
 
 
 def test_a_compiled_loop_sees_few_numbers_of_rows_and_gives_the_same_states():

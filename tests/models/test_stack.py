@@ -13,7 +13,7 @@ from looprepro import randomness
 from looprepro.config.cell import Injection, Recurrence
 from looprepro.config.cell import LoopedTransformer as Config
 from looprepro.models.looped_transformer import LoopedTransformer
-from looprepro.models.stack import member_weights, stacked
+from looprepro.models.stack import stacked
 
 torch.set_num_threads(1)
 STACK, ROWS, TIME, VOCABULARY, WIDTH = 3, 5, 6, 11, 16
@@ -119,7 +119,8 @@ def test_a_members_weights_are_the_ones_it_came_with(keys: dict[str, Any]) -> No
     models = [build(seed, **keys) for seed in range(STACK)]
     stack = stacked(models)
     assert [name for name, _ in stack.named_parameters()] == [name for name, _ in models[0].named_parameters()]
+    kept, parameters = stack.state_dict(), dict(stack.named_parameters())
     for i, model in enumerate(models):
-        found = member_weights(stack, i)
-        assert found.keys() == model.state_dict().keys()
-        assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
+        assert kept.keys() == model.state_dict().keys()
+        for name, value in model.state_dict().items():
+            assert torch.equal(kept[name][i] if name in parameters else kept[name], value)

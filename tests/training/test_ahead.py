@@ -12,6 +12,7 @@ from looprepro.config.cell import Cell, Execution
 from looprepro.models.recurrence import depths
 from looprepro.tasks import make_task
 from looprepro.training import ahead
+from looprepro.training.stack import StackedTrainer
 from looprepro.training.trainer import Trainer
 
 MakeCell = Callable[..., Cell]
@@ -28,6 +29,7 @@ def test_draws_of_a_step_do_not_depend_on_what_is_drawn_beside_them(
     rows = torch.arange(4)
     for step in (0, 1, 15, 16, 19, 20, 39, 3):  # across blocks, across the curriculum's change of length, and back
         batch, alone = trainer._ahead.batch(step), task.examples(rows + 4 * step, step)
+        assert trainer.batch_shape(step) == batch.tokens.shape
         assert torch.equal(batch.tokens, alone.tokens)
         assert torch.equal(batch.targets, alone.targets)
         assert torch.equal(batch.rows, alone.rows)
@@ -36,3 +38,12 @@ def test_draws_of_a_step_do_not_depend_on_what_is_drawn_beside_them(
         time = batch.tokens.shape[1]
         drawn = randomness.truncated_normal(cell.seed, randomness.STATE, step, rows, time * 8).view(4, time, 8)
         assert torch.equal(trainer.initial_state(step, 4, time), drawn * trainer.model.state_std())
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_a_warm_up_draws_nothing_which_would_then_be_outside_the_clock(make_cell: MakeCell, stack: bool) -> None:
+    cell = make_cell()
+    task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
+    trainer = Trainer(cell, task, Execution(threads=1, device="cpu"), torch.device("cpu"))
+    (StackedTrainer([trainer]) if stack else trainer).warm_up()
+    assert trainer._ahead._batch is None

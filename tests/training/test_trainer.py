@@ -163,3 +163,10 @@ def test_a_scale_that_asks_for_compiling_gets_the_compiled_step(make_cell: MakeC
     assert asked == []
     Trainer(cell, task, Execution(device="cpu", compile=True), CPU)
     assert asked == [{}]
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", "fused"), ("float64", "fused"), ("bfloat16", "plain")])
+def test_the_kernels_that_a_row_names_are_those_that_ran(make_cell: MakeCell, dtype: str, kind: str) -> None:
+    trainer = trainer_of(make_cell(dtype=dtype))
+    assert trainer.kernels == kind
+    assert math.isfinite(trainer.train_step().loss)
