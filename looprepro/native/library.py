@@ -66,6 +66,11 @@ def _warn_once(message: str) -> None:
     warnings.warn(f"no fused CPU kernels, the plain code runs instead: {message}", RuntimeWarning, stacklevel=3)
 
 
+def find_compiler() -> str | None:
+    """The C compiler that is used: $CC, else the first of cc, gcc and clang on the path."""
+    return os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
 def load(number_bytes: int) -> ctypes.CDLL:
     """Compile if needed, load, declare the argument types. :class:`CannotCompile` otherwise."""
     try:
@@ -80,7 +85,7 @@ def load(number_bytes: int) -> ctypes.CDLL:
 
 def compiled(number_bytes: int) -> Path:
     """Path of the shared object, made if it is not there yet."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = find_compiler()
     if compiler is None:
         raise CannotCompile("no C compiler (cc, gcc or clang) on the path")
     command = [*compiler.split(), *FLAGS, *_machine_flags(), f"-DREAL={TYPES[number_bytes]}", f"-DREAL_BYTES={number_bytes}"]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from looprepro.config.cell import Cell, Execution, GroupWordsTask, Injection, LoopedTransformer, Recurrence, Training
+from looprepro.native.library import find_compiler
 from looprepro.tasks import make_task
 from looprepro.training.trainer import Trainer
 
@@ -47,7 +48,7 @@ def curve(injection: str, dtype: str, optimised: bool) -> list[float]:
     kind = "fused" if optimised else "plain"
     settings = {"threads": 1, "device": "cpu", "kernels": kind, "read_back_every": 10 if optimised else 1}
     trainer = Trainer(cell, task, Execution.model_validate(settings), torch.device("cpu"))
-    assert trainer.kernels == kind, "the tests need a C compiler"
+    assert trainer.kernels == kind
     trainer.model.masked_loop = not optimised
     return [float(trainer.train_step().loss) for _ in range(STEPS)]
 
@@ -56,6 +57,8 @@ def curve(injection: str, dtype: str, optimised: bool) -> list[float]:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("injection", list(INJECTIONS))
 def test_losses_follow_the_committed_curve(injection: str, dtype: str, optimised: bool) -> None:
+    if optimised and find_compiler() is None:
+        pytest.skip("the fused kernels need a C compiler")
     expected = json.loads(CURVES.read_text(encoding="utf-8"))[injection][dtype]
     found = curve(injection, dtype, optimised)
     assert expected[-1] < 0.9 * expected[0]  # it is a run that learns

@@ -18,6 +18,7 @@ from looprepro.models.blocks import Block, RMSNorm, rope_table
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.native import library as native
 
+pytestmark = pytest.mark.skipif(native.find_compiler() is None, reason="the fused kernels need a C compiler")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-14}
 TYPES = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=["float32", "float64"])
 
