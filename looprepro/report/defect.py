@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep
+from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save
@@ -23,10 +23,10 @@ FLOOR = 1e-17
 
 
 def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
-    """Every seed as a dot, the mean as a line, on the sweep's first task."""
+    """Every seed as a dot, the mean as a line, on the sweep's first task or size."""
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") in PROBES and row["status"] == "done"]
-    task = min((row.get("task_group", "") for row in rows), default="")
-    rows = [row for row in rows if row.get("task_group", "") == task]
+    panel = min((panel_of(row) for row in rows), default="")
+    rows = [row for row in rows if panel_of(row) == panel]
     if not rows:
         raise StoreError(
             f"{sweep} at scale {results.scale} has no Toeplitz defect",
@@ -61,7 +61,7 @@ def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
                 color=colours[method],
             )
             handles.setdefault(method.label, shown[0])
-            about = {"task": task, "method": method.label, "probes": metric.removeprefix("defect_")}
+            about = {"panel": panel, "method": method.label, "probes": metric.removeprefix("defect_")}
             drawn += [about | {"T": T, "mean": s.mean, "se": s.se, "n": s.n} for T, s in summaries]
         axis.axhline(PRECISION, color=GREY, linestyle=":", linewidth=0.8)
         axis.text(budgets[0], PRECISION * 1.5, "rounding below this line", size=7, color=GREY)
@@ -74,6 +74,6 @@ def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
     width = rows[0]["width"]
     figure.suptitle(
         f"Toeplitz defect of the trained operators, mean over seeds (dots: single seeds)\n"
-        f"{', '.join(part for part in (sweep, task) if part)}, width {width}, scale {results.scale}, {n} seeds"
+        f"{', '.join(part for part in (sweep, panel) if part)}, width {width}, scale {results.scale}, {n} seeds"
     )
     return save(figure, folder, stem, drawn)

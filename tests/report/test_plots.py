@@ -71,7 +71,7 @@ def test_groups_of_a_single_seed_have_no_error(results: Results) -> None:
 
 
 def test_curves_average_over_seeds_and_count_the_diverged(results: Results) -> None:
-    lines = [line for line in drawn(plot("curves", results)) if line["task"] == "A5" and line["method"] == "diagonal"]
+    lines = [line for line in drawn(plot("curves", results)) if line["panel"] == "A5" and line["method"] == "diagonal"]
     losses = results.series("loss")
     at_900 = [losses[f"A5-diagonal-s{seed}"][1][18] for seed in (0, 1, 2, 4)]
     line = next(line for line in lines if float(line["step"]) == 900.0)
