@@ -17,7 +17,7 @@ PROBES = {
     "defect_blockwise": "probes inside one group\n(diagonal: one block of all)",
 }
 PRECISION = 1e-10
-"""Below this a defect counts as rounding (C20)."""
+"""Below this a defect counts as rounding (C20a to C20d)."""
 FLOOR = 1e-17
 """Where an exact zero is drawn."""
 
