@@ -71,9 +71,9 @@ def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
         axis.set(xlabel="recurrent steps T", ylabel="Toeplitz defect" if axis is axes[0] else "", title=probes)
     figure.legend(list(handles.values()), list(handles), loc="outside right center")
     n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
-    width = rows[0]["width"]
+    where = dict.fromkeys(part for part in (sweep, panel, f"width {rows[0]['width']}") if part)
     figure.suptitle(
         f"Toeplitz defect of the trained operators, mean over seeds (dots: single seeds)\n"
-        f"{', '.join(part for part in (sweep, panel) if part)}, width {width}, scale {results.scale}, {n} seeds"
+        f"{', '.join(where)}, scale {results.scale}, {n} seeds"
     )
     return save(figure, folder, stem, drawn)
