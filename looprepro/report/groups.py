@@ -70,7 +70,7 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
     from matplotlib.lines import Line2D
 
     handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1.0))
-    labels.append("diagonal at the same T, band ± SE")
+    labels.append("diagonal at the same T" + (", band ± SE" if max(counts) > 1 else ""))
     figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(axes) == 1 else len(labels))
     n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     error = ", mean ± standard error" if max(counts) > 1 else ""
