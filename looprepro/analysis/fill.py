@@ -235,6 +235,9 @@ def _notes(plan: TablePlan, rows: Sequence[Row], columns: Sequence[Sequence[Entr
         yield f"Diverged seeds are left out by request (drop_diverged): {dropped} in all entries together."
     if any(entry.reference for entry in entries):
         yield "A dash in the paper's column: the paper's text states no number there."
+        if plan.paper_rows:
+            rows_there = ", ".join(f"{role} is {label}" for role, label in plan.paper_rows.items())
+            yield f"The paper's column has rows of its own size: {rows_there}."
     else:
         yield "The paper's text states no number of this table."
     found = Counter(entry.reference.source for entry in entries if entry.reference)

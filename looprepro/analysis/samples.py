@@ -41,6 +41,12 @@ def method_of(row: Row) -> Method:
     return Method(rank, family, groups, "d/2" if 2 * groups == row["width"] else f"G = {groups}")
 
 
+def panel_of(row: Row) -> str:
+    """What else than its method tells a row's place in its sweep: ``A5``; of language models a size, a gradient."""
+    axes = sorted(name.removeprefix("axis_") for name in row if name.startswith("axis_") and name != "axis_method")
+    return ", ".join(str(row.get(f"label_{axis}") or row[f"axis_{axis}"]) for axis in axes) or row.get("task_group", "")
+
+
 def of_sweep(rows: Iterable[Row], sweep: str, cells: Collection[str] | None = None) -> list[Row]:
     """The rows of one sweep without overrides; ``cells`` restricts them to those that the sweep wants today."""
     return [

@@ -56,6 +56,8 @@ class TablePlan:
     paper_width: int | None = None
     paper_budgets: Mapping[str, int] = field(default_factory=dict)
     """Role of T -> T at scale paper, for the label of the paper's column."""
+    paper_rows: Mapping[str, str] = field(default_factory=dict)
+    """Role -> the paper's label on the first row axis, where rows differ in width and this scale has labels of its own."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ def table_plan(expansion: Expansion) -> TablePlan:
     columns = layout.columns
     if "T" not in (*layout.rows, *columns):
         columns = (*columns, "T")
-    width, budgets = _paper_setting(sweep)
+    width, budgets, rows = _paper_setting(sweep)
+    ours = {place.axes[layout.rows[0]]: place.labels.get(layout.rows[0]) for c in expansion.cells for place in c.placements}
     return TablePlan(
         name=sweep.name,
         title=sweep.title_at(expansion.scale),
@@ -42,17 +43,21 @@ def table_plan(expansion: Expansion) -> TablePlan:
         beside=layout.beside,
         paper_width=width,
         paper_budgets=budgets,
+        paper_rows={} if width else {role: label for role, label in rows.items() if ours.get(role, label) != label},
     )
 
 
-def _paper_setting(sweep: Sweep) -> tuple[int | None, dict[str, int]]:
-    """Width of the state and role -> T at scale paper: what the paper's numbers were measured at."""
+def _paper_setting(sweep: Sweep) -> tuple[int | None, dict[str, int], dict[str, str]]:
+    """Width of the state, role -> T, and role -> label of the rows at scale paper: what its numbers were measured at."""
     if "paper" not in sweep.scales:
-        return None, {}
+        return None, {}, {}
     cells = expand(sweep, "paper", seeds="0").cells
     widths = {planned.cell.model.width for planned in cells}
     budgets: dict[str, set[int]] = {}
     for planned in cells:
         for e in planned.evaluations:
             budgets.setdefault(e.role, set()).add(e.evaluation.T)
-    return (widths.pop() if len(widths) == 1 else None), {role: T.pop() for role, T in budgets.items() if len(T) == 1}
+    axis = sweep.layout.rows[0]
+    rows = {place.axes[axis]: place.labels[axis] for planned in cells for place in planned.placements if axis in place.labels}
+    fixed = {role: T.pop() for role, T in budgets.items() if len(T) == 1}
+    return (widths.pop() if len(widths) == 1 else None), fixed, rows

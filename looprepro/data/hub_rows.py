@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from looprepro.data.hub import OFFLINE, TRIES, HubText, _brief, _network_errors
-from looprepro.files.errors import ConfigError, StoreError
+from looprepro.data.hub import HubText, _brief
+from looprepro.files.errors import ConfigError
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -38,25 +37,8 @@ class HubRows(HubText):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """All rows in order. :class:`StoreError` where the connection stays broken."""
-        self._state, failures = None, 0
-        while True:
-            try:
-                self._stream = self._open()
-                if self._state is not None:
-                    self._stream.load_state_dict(self._state)
-                for row in self._stream:
-                    failures = 0
-                    yield dict(row)
-                return
-            except _network_errors() as error:
-                failures += 1
-                if failures >= TRIES:
-                    raise StoreError(
-                        f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", OFFLINE
-                    ) from error
-                self._state = self.cursor()
-                self._say(f"transfer broken ({_brief(error)}): going on in {failures} s")
-                time.sleep(failures)
+        for row in self._unbroken(None):
+            yield dict(row)
 
     def _open(self) -> IterableDataset:
         from datasets import Features, Value, load_dataset

@@ -1,4 +1,4 @@
-"""Training loss over steps: one panel per task, one line per method, the curriculum's boundaries visible."""
+"""Training loss over steps: one panel per task, size or gradient, one line per method, the curriculum's boundaries visible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Points, Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep
+from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean, summarise
 from looprepro.files.errors import StoreError
@@ -22,21 +22,24 @@ def curves(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
     """Mean over finished seeds with a band of one standard error; diverged seeds are counted in the legend."""
     losses = results.series("loss")
     rows = list({row["cell"]: row for row in of_sweep(results.rows, sweep, cells)}.values())
-    tasks = sorted({row.get("task_group", "") for row in rows if row["status"] == "done" and row["cell"] in losses})
-    if not tasks:
+    panels = sorted(
+        {panel_of(row) for row in rows if row["status"] == "done" and row["cell"] in losses},
+        key=lambda panel: (len(panel), panel),
+    )
+    if not panels:
         raise StoreError(
             f"no finished cell of {sweep} at scale {results.scale} has a loss curve",
             f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
         )
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = new_figure(len(tasks), width=4.2, height=3.4, legend=1.9)
+    figure, axes = new_figure(len(panels), width=4.2, height=3.4, legend=1.9)
     methods = sorted({method_of(row) for row in rows})
     colours = method_colours(methods)
     handles: dict[str, Any] = {}
     drawn: list[dict[str, Any]] = []
-    for axis, task in zip(axes, tasks, strict=True):
-        mine = [row for row in rows if row.get("task_group", "") == task]
+    for axis, panel in zip(axes, panels, strict=True):
+        mine = [row for row in rows if panel_of(row) == panel]
         counts, diverged = [], []
         for method in methods:
             runs = [row for row in mine if method_of(row) == method]
@@ -54,14 +57,14 @@ def curves(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
                 low = [m - (e or 0.0) for m, e in zip(means, errors, strict=True)]
                 high = [m + (e or 0.0) for m, e in zip(means, errors, strict=True)]
                 axis.fill_between(steps, low, high, color=colours[method], alpha=0.2, linewidth=0)
-            about = {"task": task, "method": method.label, "n": len(seeds), "diverged": lost}
+            about = {"panel": panel, "method": method.label, "n": len(seeds), "diverged": lost}
             drawn += [
                 about | {"step": step, "mean_loss": loss, "se": error}
                 for step, loss, error in zip(steps, means, errors, strict=True)
             ]
         _curriculum(axis, mine[0])
         n = f"n = {min(counts)} seeds" if len(set(counts)) == 1 else f"n = {min(counts)} to {max(counts)} seeds"
-        axis.set_title("\n".join([", ".join(part for part in (task, n) if part), *diverged]))
+        axis.set_title("\n".join([", ".join(part for part in (panel, n) if part), *diverged]))
         axis.xaxis.set_major_locator(MaxNLocator(4))
         axis.set(xlabel="optimiser step", ylabel="training loss (nats per token)", xlim=(0, None), ylim=(0, None))
     figure.legend(list(handles.values()), list(handles), loc="outside right center")

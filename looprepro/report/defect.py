@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep
+from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save
@@ -17,16 +17,16 @@ PROBES = {
     "defect_blockwise": "probes inside one group\n(diagonal: one block of all)",
 }
 PRECISION = 1e-10
-"""Below this a defect counts as rounding (C20)."""
+"""Below this a defect counts as rounding (C20a to C20d)."""
 FLOOR = 1e-17
 """Where an exact zero is drawn."""
 
 
 def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
-    """Every seed as a dot, the mean as a line, on the sweep's first task."""
+    """Every seed as a dot, the mean as a line, on the sweep's first task or size."""
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") in PROBES and row["status"] == "done"]
-    task = min((row.get("task_group", "") for row in rows), default="")
-    rows = [row for row in rows if row.get("task_group", "") == task]
+    panel = min((panel_of(row) for row in rows), default="")
+    rows = [row for row in rows if panel_of(row) == panel]
     if not rows:
         raise StoreError(
             f"{sweep} at scale {results.scale} has no Toeplitz defect",
@@ -61,7 +61,7 @@ def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
                 color=colours[method],
             )
             handles.setdefault(method.label, shown[0])
-            about = {"task": task, "method": method.label, "probes": metric.removeprefix("defect_")}
+            about = {"panel": panel, "method": method.label, "probes": metric.removeprefix("defect_")}
             drawn += [about | {"T": T, "mean": s.mean, "se": s.se, "n": s.n} for T, s in summaries]
         axis.axhline(PRECISION, color=GREY, linestyle=":", linewidth=0.8)
         axis.text(budgets[0], PRECISION * 1.5, "rounding below this line", size=7, color=GREY)
@@ -71,9 +71,9 @@ def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
         axis.set(xlabel="recurrent steps T", ylabel="Toeplitz defect" if axis is axes[0] else "", title=probes)
     figure.legend(list(handles.values()), list(handles), loc="outside right center")
     n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
-    width = rows[0]["width"]
+    where = dict.fromkeys(part for part in (sweep, panel, f"width {rows[0]['width']}") if part)
     figure.suptitle(
         f"Toeplitz defect of the trained operators, mean over seeds (dots: single seeds)\n"
-        f"{', '.join(part for part in (sweep, task) if part)}, width {width}, scale {results.scale}, {n} seeds"
+        f"{', '.join(where)}, scale {results.scale}, {n} seeds"
     )
     return save(figure, folder, stem, drawn)

@@ -1,4 +1,4 @@
-"""A metric over the budget T: one panel per task, one line per method, the trained budget marked."""
+"""A metric over the budget T: one panel per task, size or gradient, one line per method, the trained budget marked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep
+from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save, words
@@ -21,17 +21,17 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collecti
             f"{sweep} at scale {results.scale} has no number of {metric} over T",
             f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
         )
-    tasks = sorted({row.get("task_group", "") for row in rows})
+    panels = sorted({panel_of(row) for row in rows}, key=lambda panel: (len(panel), panel))  # 60M, 140M
     budgets = sorted({row["T"] for row in rows})
     roles = {row["T"]: row.get("role_T", "") for row in rows}
     methods = sorted({method_of(row) for row in rows})
     colours = method_colours(methods)
-    figure, axes = new_figure(len(tasks), width=3.9, height=3.4, legend=1.9)
+    figure, axes = new_figure(len(panels), width=3.9, height=3.4, legend=1.9)
     handles: dict[str, Any] = {}
     drawn: list[dict[str, Any]] = []
     counts: set[int] = set()
-    for axis, task in zip(axes, tasks, strict=True):
-        mine = [row for row in rows if row.get("task_group", "") == task]
+    for axis, panel in zip(axes, panels, strict=True):
+        mine = [row for row in rows if panel_of(row) == panel]
         trained = {row["T_max"] for row in mine if "T_max" in row}
         for budget in trained:
             axis.axvline(budget, color=GREY, linestyle=":", linewidth=0.8)
@@ -62,11 +62,14 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collecti
                 ),
             )
             counts |= {summary.n for _, summary in samples}
-            about = {"task": task, "method": method.label, "metric": metric}
+            about = {"panel": panel, "method": method.label, "metric": metric}
             drawn += [about | {"T": T, "role_T": roles[T], "mean": s.mean, "se": s.se, "n": s.n} for T, s in samples]
-        axis.set_xticks(budgets, [f"{T}\n{roles[T].replace('T_max', '$T_{max}$')}" if roles[T] else str(T) for T in budgets])
+        axis.set_xticks(
+            budgets,
+            [f"{T}\n{roles[T].replace('T_max', '$T_{max}$')}" if roles[T] not in ("", str(T)) else str(T) for T in budgets],
+        )
         axis.set(xlabel="recurrent steps T at evaluation", ylabel=words(metric))
-        axis.set_title(task, pad=14)
+        axis.set_title(panel, pad=14)
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     figure.legend(list(handles.values()), list(handles), loc="outside right center")
     n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from looprepro.analysis.samples import Method
 from looprepro.files.atomic import write_text, write_with
+from looprepro.planning import available_sweeps, load_sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,5 +106,24 @@ def method_colours(methods: Sequence[Method]) -> dict[Method, Any]:
 
 
 def words(metric: str) -> str:
-    """A metric's name for an axis."""
-    return metric.replace("_", " ")
+    """A metric's name for an axis; of a series over layers or difficulty what is on its y axis.
+
+    >>> words("perplexity_packed"), words("exact_accuracy_by_layers")
+    ('perplexity packed', 'exact accuracy')
+    """
+    return metric.split("_by_")[0].replace("_", " ")
+
+
+def stand_in(sweep: str, scale: str) -> str:
+    """What stands in for the paper's data, from the scale's note: a picture leaves its table. Else ""."""
+    if sweep not in available_sweeps() or scale not in (loaded := load_sweep(sweep)).scales:
+        return ""
+    note = loaded.scale(scale).note
+    return note.split(";")[0].rstrip(".") if note.startswith("stand-in") else ""
+
+
+def in_order(sweep: str, axis: str, names: Mapping[str, str]) -> list[str]:
+    """Printed names (each with its role on ``axis``) in the order of the sweep file, as in its table; others behind."""
+    points = load_sweep(sweep).axes.get(axis, ()) if sweep in available_sweeps() else ()
+    place = {point.role: index for index, point in enumerate(points)}
+    return sorted(names, key=lambda name: place.get(names[name], len(place)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import Method, method_of, of_sweep
+from looprepro.analysis.samples import Method, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import new_figure, save
@@ -52,9 +52,9 @@ def gram(results: Results, folder: Path, stem: str, sweep: str, cells: Collectio
         axis.set_ylabel("step t" if index == 0 else "")
     figure.colorbar(images[0], ax=axes, shrink=0.7, label=r"cosine of $A^t u$ and $A^s u$")
     first = panels[0].row
-    task = f", {first['task_group']}" if "task_group" in first else ""
+    where = "".join(f", {text}" for text in (panel_of(first),) if text)
     size = f"width {first['width']}, scale {results.scale}"
-    figure.suptitle(f"Directions along the powers of A: equal along diagonals = no defect\n{sweep}{task}, {size}")
+    figure.suptitle(f"Directions along the powers of A: equal along diagonals = no defect\n{sweep}{where}, {size}")
     drawn = [
         {"method": p.method.label, "write": p.write, "cell": p.row["cell"], "seed": p.row["seed"], "t": t, "s": s, "cosine": c}
         for p in panels
@@ -66,11 +66,11 @@ def gram(results: Results, folder: Path, stem: str, sweep: str, cells: Collectio
 
 def _panels(results: Results, sweep: str, cells: Collection[str] | None) -> list[Panel]:
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done"]
-    first_task = min((row.get("task_group", "") for row in rows), default="")
+    first_panel = min((panel_of(row) for row in rows), default="")
     grams = {name: results.series(name) for name in SERIES}
     lowest_seed: dict[Method, Row] = {}
     for row in sorted(rows, key=lambda row: (row["seed"], row["cell"])):
-        if row.get("task_group", "") == first_task and row["cell"] in grams[SPHERE]:
+        if panel_of(row) == first_panel and row["cell"] in grams[SPHERE]:
             lowest_seed.setdefault(method_of(row), row)
     methods = sorted(lowest_seed)
     several = next((method for method in methods if method.groups > 1), None)

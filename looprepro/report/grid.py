@@ -65,14 +65,14 @@ def heading(table: Table) -> str:
 def with_role(label: str, role: str) -> str:
     """The printed label with the role beside it, where the label does not say it already.
 
-    >>> with_role("conformal, G = 16", "d/2"), with_role("G = 2", "G=2")
-    ('conformal, G = 16 (d/2)', 'G = 2')
+    >>> with_role("conformal, G = 16", "d/2"), with_role("G = 2", "G=2"), with_role("1-D", "1d")
+    ('conformal, G = 16 (d/2)', 'G = 2', '1-D')
     """
     return label if _letters(role) in _letters(label) else f"{label} ({role})"
 
 
 def _letters(text: str) -> str:
-    return "".join(text.lower().replace("_", " ").split())
+    return "".join(text.lower().replace("_", " ").replace("-", " ").split())
 
 
 def _paper_heads(table: Table, column: ColumnHead) -> list[str]:

@@ -1,4 +1,4 @@
-"""A metric over the number of groups G: one panel per task, one line per budget T, the baseline as a band."""
+"""A metric over the number of groups G: one panel per task, size or gradient, one line per budget T, the baseline as a band."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import Method, distinct, method_of, of_sweep
+from looprepro.analysis.samples import Method, distinct, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
 from looprepro.files.errors import StoreError
@@ -17,20 +17,20 @@ from looprepro.report.figure import GREY, MARKERS, OKABE_ITO, new_figure, save, 
 def groups(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None, metric: str) -> list[Path]:
     """Mean ± SE over distinct seeds at every G; the diagonal baseline at the same T as a dashed line with its ± SE band."""
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") == metric and row["status"] == "done"]
-    tasks = sorted({row.get("task_group", "") for row in rows if row.get("groups")})
-    if not tasks:
+    panels = sorted({panel_of(row) for row in rows if row.get("groups")}, key=lambda panel: (len(panel), panel))  # 60M, 140M
+    if not panels:
         raise StoreError(
             f"{sweep} at scale {results.scale} has no number of {metric} over G",
             f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
         )
     budgets = sorted({(row["T"], row.get("role_T", "")) for row in rows})
-    figure, axes = new_figure(len(tasks), width=4.2, height=3.6)
+    figure, axes = new_figure(len(panels), width=4.2, height=3.6)
     drawn: list[dict[str, Any]] = []
     counts: set[int] = set()
-    for axis, task in zip(axes, tasks, strict=True):
+    for axis, panel in zip(axes, panels, strict=True):
         points = sorted({method_of(row) for row in rows if row.get("groups")})
         for index, (budget, role) in enumerate(budgets):
-            here = [row for row in rows if row.get("task_group", "") == task and row["T"] == budget]
+            here = [row for row in rows if panel_of(row) == panel and row["T"] == budget]
             colour, marker = OKABE_ITO[index % len(OKABE_ITO)], MARKERS[index % len(MARKERS)]
             baseline = _sample([row for row in here if row["injection"] == "diagonal"])
             if baseline.mean is not None:
@@ -40,7 +40,7 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
                     axis.axhspan(
                         baseline.mean - baseline.se, baseline.mean + baseline.se, color=colour, alpha=0.15, linewidth=0
                     )
-                drawn.append(_line(task, "diagonal", None, budget, role, metric, baseline))
+                drawn.append(_line(panel, "diagonal", None, budget, role, metric, baseline))
             for family in sorted({method.family for method in points}):
                 found = [(m, _sample([row for row in here if method_of(row) == m])) for m in points if m.family == family]
                 found = [(m, summary) for m, summary in found if summary.mean is not None]
@@ -55,22 +55,22 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
                     markersize=4.5,
                     capsize=2,
                     elinewidth=1.0,
-                    label=f"T = {budget} ({role})" if role else f"T = {budget}",
+                    label=f"T = {budget} ({role})" if role not in ("", str(budget)) else f"T = {budget}",
                 )
-                drawn += [_line(task, family, m, budget, role, metric, summary) for m, summary in found]
+                drawn += [_line(panel, family, m, budget, role, metric, summary) for m, summary in found]
                 counts |= {summary.n for _, summary in found}
         ticks = sorted({method.groups for method in points})
         axis.set_xscale("log", base=2)
         axis.set_xlim(ticks[0] / 1.3, ticks[-1] * 1.3)
         axis.set_xticks(ticks, [_tick(points, tick) for tick in ticks])
         axis.minorticks_off()
-        axis.set(xlabel="groups G", ylabel=words(metric), title=task)
+        axis.set(xlabel="groups G", ylabel=words(metric), title=panel)
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     handles, labels = axes[0].get_legend_handles_labels()
     from matplotlib.lines import Line2D
 
     handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1.0))
-    labels.append("diagonal at the same T, band ± SE")
+    labels.append("diagonal at the same T" + (", band ± SE" if max(counts) > 1 else ""))
     figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(axes) == 1 else len(labels))
     n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     error = ", mean ± standard error" if max(counts) > 1 else ""
@@ -87,10 +87,10 @@ def _tick(points: list[Method], groups: int) -> str:
 
 
 def _line(
-    task: str, family: str, method: Method | None, budget: int, role: str, metric: str, summary: Summary
+    panel: str, family: str, method: Method | None, budget: int, role: str, metric: str, summary: Summary
 ) -> dict[str, Any]:
     return {
-        "task": task,
+        "panel": panel,
         "method": family,
         "G": method.groups if method else None,
         "T": budget,

@@ -12,11 +12,11 @@ from looprepro.analysis.samples import distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
 from looprepro.files.errors import StoreError
-from looprepro.report.figure import MARKERS, OKABE_ITO, new_figure, save, words
+from looprepro.report.figure import MARKERS, OKABE_ITO, in_order, new_figure, save, stand_in, words
 
 X_LABELS = {
     "by_layers": "effective layers",
-    "by_difficulty": "difficulty",
+    "by_difficulty": "difficulty (empty cells, path, letters)",
     "activation_norm": "layer",
     "prefix_accuracy": "letters",
 }
@@ -44,9 +44,11 @@ def lines(
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done"]
     panels: dict[tuple[str, ...], dict[str, list[Points]]] = {}
     seeds = set()
+    roles: dict[str, str] = {}
     for row, points in _with_points(results, rows, series):
         panel = tuple(str(row.get(f"label_{axis}") or row[f"axis_{axis}"]) for axis in panels_by)
         panels.setdefault(panel, {}).setdefault(row[f"label_{rows_by}"], []).append(points)
+        roles[row[f"label_{rows_by}"]] = row[f"axis_{rows_by}"]
         seeds.add(row["seed"])
     if not panels:
         raise StoreError(
@@ -57,10 +59,10 @@ def lines(
     figure, axes = new_figure(min(len(panels), 3), -(-len(panels) // 3), width=3.6, height=3.2, legend=1.8)
     drawn: list[dict[str, Any]] = []
     handles: dict[str, Any] = {}
-    names = list(dict.fromkeys(name for found in panels.values() for name in found))
+    x_label = next((text for part, text in X_LABELS.items() if part in series), "optimiser step")
+    names = in_order(sweep, rows_by, roles)
     for axis, (panel, found) in zip(axes, panels.items(), strict=False):
-        for name, runs in found.items():
-            index = names.index(name)
+        for index, name, runs in ((names.index(name), name, found[name]) for name in names if name in found):
             at = [(x, summary) for x, summary in _summaries(runs) if summary.mean is not None]
             xs, means = [x for x, _ in at], [summary.mean or 0.0 for _, summary in at]
             (line,) = axis.plot(
@@ -75,23 +77,24 @@ def lines(
             low = [(s.mean or 0.0) - (s.se or 0.0) for _, s in at]
             high = [(s.mean or 0.0) + (s.se or 0.0) for _, s in at]
             axis.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-            about = {"panel": ", ".join(panel), "line": name, "series": series}
-            drawn += [about | {"x": x, "mean": s.mean, "se": s.se, "n": s.n} for x, s in at]
+            here = {"panel": ", ".join(panel), "line": name, "series": series}
+            drawn += [here | {"x": x, "mean": s.mean, "se": s.se, "n": s.n} for x, s in at]
         values = [abs(row["mean"]) for row in drawn if row["panel"] == ", ".join(panel) and row["mean"]]
         if values and min(values) > 0 and max(values) > LOGARITHMIC * min(values):
             axis.set_yscale("log")
-        axis.set(
-            xlabel=next((text for part, text in X_LABELS.items() if part in series), "optimiser step"), ylabel=words(series)
-        )
+        axis.set(xlabel=x_label, ylabel=words(series))
         axis.set_title(
             ", ".join(f"{by} = {text}" if text.isdecimal() else text for by, text in zip(panels_by, panel, strict=True))
         )
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
-    figure.legend(list(handles.values()), list(handles), loc="outside right center")
+    shown = [name for name in names if name in handles]
+    figure.legend([handles[name] for name in shown], shown, loc="outside right center")
     error = ", mean ± standard error" if len(seeds) > 1 else ""
-    figure.suptitle(f"{words(series).capitalize()}{error}\n{sweep}, scale {results.scale}, {len(seeds)} seeds")
+    over = f" over {x_label.split(' (')[0]}" if "_by_" in series else ""
+    about = [f"{words(series).capitalize()}{over}{error}", f"{sweep}, scale {results.scale}, {len(seeds)} seeds"]
+    figure.suptitle("\n".join(filter(None, (*about, stand_in(sweep, results.scale)))))
     return save(figure, folder, stem, drawn)
 
 

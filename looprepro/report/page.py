@@ -32,13 +32,19 @@ TITLE = "Rotate the Loop and Fixed-Point Reasoners, reproduced"
 CAPTIONS = {
     "gram": "Figure 2: cosines between the directions of a written state after t and s steps.",
     "spectrum": "Figure 3: eigenvalues of the state map in the unit disk.",
-    "groups": "Accuracy over the number of groups; the diagonal baseline at the same T as a dashed line.",
-    "depth": "Accuracy over the steps given at evaluation.",
+    "groups": "What the table shows over the number of groups; the diagonal baseline at the same T as a dashed line.",
+    "depth": "What the table shows over the steps given at evaluation.",
     "positions": "Accuracy by position of the word at each number of steps.",
     "curves": "Training loss.",
     "defect": "Toeplitz defect over the number of steps, for probes on the whole sphere and inside one group.",
 }
-FIGURES_OF_SWEEPS = (("table1", tuple(CAPTIONS)), ("table2", ("groups",)))
+FIGURES_OF_SWEEPS = (
+    ("table1", tuple(CAPTIONS)),
+    ("table2", ("groups",)),
+    ("table4", ("depth",)),
+    ("table5", ("defect",)),
+    ("table8", ("groups",)),
+)
 """Sweep -> figures that the page shows of it."""
 PIXELS = 1.6
 """Pixels of a figure's file per CSS pixel."""
@@ -66,7 +72,7 @@ def write_page(
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    figures, undrawn = _figures(results, cells)
+    figures, undrawn = _figures(results, cells, {table.name: table.metric for table in tables})
     text = environment.get_template("page.html.j2").render(
         title=TITLE,
         scale=results.scale,
@@ -134,14 +140,15 @@ def _table(name: str, layout: Grid) -> dict[str, Any]:
     return {"name": name, "title": layout.title, "levels": levels, "rows": rows, "notes": layout.notes}
 
 
-def _figures(results: Results, cells: dict[str, set[str]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The figures that there are data for, and one line for each of the others."""
+def _figures(results: Results, cells: dict[str, set[str]], metrics: dict[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The figures that there are data for, and one line for each of the others; ``metrics``: sweep -> what its table shows."""
     drawn: list[dict[str, Any]] = []
     undrawn: list[str] = []
     for sweep, names in FIGURES_OF_SWEEPS:
         for name in names if sweep in cells else ():
             try:
-                png = plot(name, results, sweep=sweep, cells=cells[sweep])[0]
+                metric = metrics.get(sweep, "last_token_accuracy")
+                png = plot(name, results, sweep=sweep, cells=cells[sweep], metric=metric)[0]
             except StoreError as error:
                 undrawn.append(f"{name}: {error.message}")
                 continue

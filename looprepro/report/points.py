@@ -11,7 +11,10 @@ from looprepro.analysis.samples import distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
 from looprepro.files.errors import StoreError
-from looprepro.report.figure import MARKERS, OKABE_ITO, new_figure, save, words
+from looprepro.report.figure import MARKERS, OKABE_ITO, in_order, new_figure, save, stand_in, words
+
+Y_LABELS = {"max_length": "longest word above 90% (letters)"}
+"""Metrics whose name does not say what is counted."""
 
 
 def points(
@@ -47,7 +50,9 @@ def points(
         )
     figure, (axis,) = new_figure(1, width=4.6, height=3.4, legend=1.6)
     drawn: list[dict[str, Any]] = []
-    for index, (line, at) in enumerate(found.items()):
+    roles = {row[f"label_{lines_by}"]: row[f"axis_{lines_by}"] for row in rows if row[f"label_{lines_by}"] in found}
+    for index, line in enumerate(in_order(sweep, lines_by, roles)):
+        at = found[line]
         at.sort(key=lambda pair: pair[0])
         axis.errorbar(
             [x for x, _ in at],
@@ -61,12 +66,14 @@ def points(
             label=line,
         )
         drawn += [{"line": line, over: x, "metric": metric, "mean": y.mean, "se": y.se, "n": y.n} for x, y in at]
-    axis.set(xlabel=words(over) if f"axis_{over}" not in rows[0] else f"effective {over}", ylabel=words(metric))
+    x_label = words(over) if f"axis_{over}" not in rows[0] else f"effective {over}"
+    axis.set(xlabel=x_label, ylabel=Y_LABELS.get(metric, words(metric)))
     axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     figure.legend(loc="outside right center")
     n = max(row["n"] for row in drawn)
     error = ", mean ± standard error" if n > 1 else ""
-    figure.suptitle(f"{words(metric).capitalize()} over {words(over)}{error}\n{sweep}, scale {results.scale}, {n} seeds")
+    about = [f"{words(metric).capitalize()} over {x_label}{error}", f"{sweep}, scale {results.scale}, {n} seeds"]
+    figure.suptitle("\n".join(filter(None, (*about, stand_in(sweep, results.scale)))))
     return save(figure, folder, stem, drawn)
 
 

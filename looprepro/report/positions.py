@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep
+from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import OKABE_ITO, new_figure, save
@@ -17,10 +17,10 @@ LINES = ("-", "--", "-.", ":")
 
 
 def positions(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
-    """Mean over distinct seeds with a band of one standard error, on the sweep's first task."""
+    """Mean over distinct seeds with a band of one standard error, on the sweep's first task or size."""
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done" and row.get("T") is not None]
-    task = min((row.get("task_group", "") for row in rows), default="")
-    rows = [row for row in rows if row.get("task_group", "") == task]
+    panel = min((panel_of(row) for row in rows), default="")
+    rows = [row for row in rows if panel_of(row) == panel]
     budgets = sorted({row["T"] for row in rows})
     curves = {T: results.series(f"position_accuracy@T={T}") for T in budgets}
     methods = sorted({method_of(row) for row in rows if row["cell"] in curves[row["T"]]})
@@ -53,7 +53,7 @@ def positions(results: Results, folder: Path, stem: str, sweep: str, cells: Coll
                 high = [m + e for m, e in zip(means, errors, strict=True)]
                 axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
             counts.add(len(runs))
-            about = {"task": task, "method": method.label, "T": T}
+            about = {"panel": panel, "method": method.label, "T": T}
             drawn += [
                 about | {"position": place, "mean": p.mean, "se": p.se, "n": p.n} for place, p in zip(x, points, strict=True)
             ]
@@ -68,6 +68,6 @@ def positions(results: Results, folder: Path, stem: str, sweep: str, cells: Coll
     n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     error = ", mean ± standard error" if max(counts) > 1 else ""
     figure.suptitle(
-        f"Accuracy by position{error}\n{', '.join(part for part in (sweep, task) if part)}, scale {results.scale}, {n} seeds"
+        f"Accuracy by position{error}\n{', '.join(part for part in (sweep, panel) if part)}, scale {results.scale}, {n} seeds"
     )
     return save(figure, folder, stem, drawn)

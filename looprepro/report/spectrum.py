@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Points, Results
-from looprepro.analysis.samples import Method, method_of, of_sweep
+from looprepro.analysis.samples import Method, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, OKABE_ITO, new_figure, save
@@ -25,7 +25,7 @@ class Panel:
 
 
 def spectrum(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
-    """Draw the lowest seed of every row of ``sweep`` on its first task; initial values where no trained ones exist."""
+    """Draw the lowest seed of every row of ``sweep`` on its first task or size; initial values where no trained ones exist."""
     panels = _panels(results, sweep, cells)
     if not panels:
         raise StoreError(
@@ -49,8 +49,8 @@ def spectrum(results: Results, folder: Path, stem: str, sweep: str, cells: Colle
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     first = panels[0].row
-    task = f", {first['task_group']}" if "task_group" in first else ""
-    figure.suptitle(f"Eigenvalues of A and the unit circle\n{sweep}{task}, width {first['width']}, scale {results.scale}")
+    where = "".join(f", {text}" for text in (panel_of(first),) if text)
+    figure.suptitle(f"Eigenvalues of A and the unit circle\n{sweep}{where}, width {first['width']}, scale {results.scale}")
     drawn = [
         {"method": p.method.label, "cell": p.row["cell"], "seed": p.row["seed"], "trained": p.trained, "re": x, "im": y}
         for p in panels
@@ -61,12 +61,12 @@ def spectrum(results: Results, folder: Path, stem: str, sweep: str, cells: Colle
 
 def _panels(results: Results, sweep: str, cells: Collection[str] | None) -> list[Panel]:
     rows = of_sweep(results.rows, sweep, cells)
-    first_task = min((row.get("task_group", "") for row in rows), default="")
+    first_panel = min((panel_of(row) for row in rows), default="")
     trained, initial = results.series("spectrum"), results.series("spectrum@0")
     best: dict[Method, Panel] = {}
     for row in sorted(rows, key=lambda row: (row["seed"], row["cell"])):
         cell = row["cell"]
-        if row.get("task_group", "") != first_task or (cell not in trained and cell not in initial):
+        if panel_of(row) != first_panel or (cell not in trained and cell not in initial):
             continue
         method = method_of(row)
         is_trained = cell in trained and row["status"] == "done"

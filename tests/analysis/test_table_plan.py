@@ -26,6 +26,16 @@ def test_the_smoke_table_has_its_own_budgets_and_the_papers_column_names_the_pap
     assert {entry.wanted for row in table.entries for entry in row} == {len(sweep.scales["smoke"].seeds)}
 
 
+def test_where_rows_are_sizes_a_note_says_what_size_the_papers_numbers_have() -> None:
+    table4 = load_sweep("table4")
+    for scale, said in (
+        ("smoke", ["The paper's column has rows of its own size: small is 60M, medium is 140M, large is 370M."]),
+        ("paper", []),
+    ):
+        table = build_table(table_plan(expand(table4, scale)), [], load_references(table4))
+        assert [note for note in table.notes if "own size" in note] == said
+
+
 @pytest.mark.parametrize(
     ("row", "group", "value"),
     [("diagonal", "A5", 0.692), ("G=2", "A5", 0.894), ("d/2", "A5", 0.741), ("diagonal", "S5", 0.531), ("G=2", "S5", 0.808)],

@@ -11,6 +11,7 @@ import pytest
 from looprepro.analysis.results import Results, series_table
 from looprepro.files.errors import StoreError
 from looprepro.planning import available_sweeps, load_sweep
+from looprepro.report.figure import in_order, stand_in, words
 from looprepro.report.fixed_point import FIGURES, drawable
 from looprepro.report.lines import lines
 from looprepro.report.points import points
@@ -93,6 +94,14 @@ def test_points_over_another_metric_are_a_front(results: Results) -> None:
         (4.5, 4.5),
         (16.5, 16.5),
     ]
+
+
+def test_a_picture_names_its_stand_in_and_its_lines_stand_as_in_the_table() -> None:
+    assert stand_in("fprm_fig1", "smoke") == "stand-in, not Sudoku-Extreme: generated 4x4 Sudoku"
+    assert stand_in("fprm_fig1", "paper") == stand_in("fprm_depth", "mini") == ""
+    roles = {"another": "other", "FPRM loop": "FPRM", "pre-norm loop": "pre-norm", "post-norm loop": "post-norm"}
+    assert in_order("fprm_depth", "model", roles) == ["post-norm loop", "pre-norm loop", "FPRM loop", "another"]
+    assert words("effective_layers_by_difficulty") == "effective layers"
 
 
 def test_runs_of_an_older_sweep_stay_out_and_nothing_to_draw_is_said(results: Results) -> None:

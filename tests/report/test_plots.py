@@ -37,7 +37,7 @@ def test_a_figure_is_a_png_a_pdf_and_the_data_that_it_shows(results: Results, na
 
 
 def test_groups_draws_the_mean_of_the_finished_seeds_and_the_baseline(results: Results) -> None:
-    lines = {(line["task"], line["G"], line["T"]): line for line in drawn(plot("groups", results))}
+    lines = {(line["panel"], line["G"], line["T"]): line for line in drawn(plot("groups", results))}
     values = [
         row["value"]
         for row in results.rows
@@ -51,13 +51,27 @@ def test_groups_draws_the_mean_of_the_finished_seeds_and_the_baseline(results: R
     assert len(lines) == 2 * 3 * 5
 
 
+@pytest.mark.parametrize("name", ["groups", "depth"])
+def test_runs_that_differ_in_another_axis_have_panels_of_their_own(results: Results, name: str) -> None:
+    mine = [row for row in results.rows if row["task_group"] == "A5"]
+    sizes = [
+        row | {"cell": f"{row['cell']}-{size}", "axis_size": size, "label_size": size, "value": row.get("value", 0.0) + shift}
+        for row in mine
+        for size, shift in (("140M", 1.0), ("60M", 0.0))
+    ]
+    lines = drawn(plot(name, dataclasses.replace(results, rows=sizes)))
+    assert list(dict.fromkeys(line["panel"] for line in lines)) == ["A5, 60M", "A5, 140M"]
+    small, large = ([float(p["mean"]) for p in lines if p["panel"] == f"A5, {size}"] for size in ("60M", "140M"))
+    assert large == pytest.approx([mean + 1 for mean in small])
+
+
 def test_groups_of_a_single_seed_have_no_error(results: Results) -> None:
     single = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
     assert {line["se"] for line in drawn(plot("groups", single))} == {""}
 
 
 def test_curves_average_over_seeds_and_count_the_diverged(results: Results) -> None:
-    lines = [line for line in drawn(plot("curves", results)) if line["task"] == "A5" and line["method"] == "diagonal"]
+    lines = [line for line in drawn(plot("curves", results)) if line["panel"] == "A5" and line["method"] == "diagonal"]
     losses = results.series("loss")
     at_900 = [losses[f"A5-diagonal-s{seed}"][1][18] for seed in (0, 1, 2, 4)]
     line = next(line for line in lines if float(line["step"]) == 900.0)
@@ -115,7 +129,7 @@ def test_gram_shows_the_diagonal_one_group_and_two_writes_of_several_groups(resu
 
 
 def test_depth_draws_the_mean_of_every_method_at_every_budget(results: Results) -> None:
-    lines = {(line["task"], line["method"], line["T"]): line for line in drawn(plot("depth", results))}
+    lines = {(line["panel"], line["method"], line["T"]): line for line in drawn(plot("depth", results))}
     assert len(lines) == 2 * 5 * 3
     entry = lines["A5", "diagonal", "24"]
     values = [
