@@ -110,7 +110,10 @@ class Recorder:
             "device_seconds": round(self.device_seconds, 3),
             "packs": self.packs,
         }
-        return checkpoint.save(self.attempt.path, self.trainer.step, self.trainer.seconds, self.trainer.tensors(), extra)
+        folder = checkpoint.save(self.attempt.path, self.trainer.step, self.trainer.seconds, self.trainer.tensors(), extra)
+        if self.trainer.step == self.trainer.total:
+            self._kept = folder
+        return folder
 
     def _result(self) -> dict[str, Any]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"

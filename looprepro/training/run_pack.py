@@ -97,7 +97,9 @@ def _stacked(recorders: list[Recorder], make_stack: MakeStack, stop: Callable[[]
         if len(going) < len(recorders):
             return going
     stack.settle()
-    for recorder in _each(recorders, Recorder.done, left):  # first everybody's result, then what takes longer
+    # Everybody's last checkpoint before anybody's result, or a pack killed in between would finish with fewer members.
+    saved = _each(recorders, Recorder.save, left)
+    for recorder in _each(saved, Recorder.done, left):  # first everybody's result, then what takes longer
         left(recorder.attempt, Outcome("done", stack.step))
     return []
 
