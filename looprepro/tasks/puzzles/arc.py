@@ -37,6 +37,8 @@ Key = tuple[int, int, bytes]
 class Arc(Graded):
     """The ARC task of one cell; satisfies :class:`looprepro.tasks.puzzles.task.PuzzleTask`."""
 
+    config: ArcTask
+
     def __init__(
         self,
         config: ArcTask,
@@ -59,16 +61,6 @@ class Arc(Graded):
             for number, puzzle in enumerate(self.puzzles)
             for pair in (puzzle.train if number >= first_evaluation else (*puzzle.train, *puzzle.test))
         ]
-
-    @property
-    def vocabulary(self) -> int:
-        """Pad, end and ten colours."""
-        return self.config.vocabulary
-
-    @property
-    def time(self) -> int:
-        """Cells of the square."""
-        return self.config.time
 
     @property
     def evaluation_limit(self) -> int:  # type: ignore[override]

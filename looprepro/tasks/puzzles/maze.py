@@ -30,8 +30,8 @@ from looprepro.tasks.puzzles.maze_rules import (
     the_path,
 )
 from looprepro.tasks.puzzles.square import Ints, turned
-from looprepro.tasks.puzzles.stored import StoredPuzzles, prepared
-from looprepro.tasks.puzzles.task import Graded, PuzzleBatch
+from looprepro.tasks.puzzles.stored import StoredOrMade, StoredPuzzles
+from looprepro.tasks.puzzles.task import PuzzleBatch
 
 TRAIN, TEST = 0, 1
 TEST_SHARE = 4
@@ -40,28 +40,10 @@ _TRIES = 2000
 """Candidates per maze before the wish is called impossible."""
 
 
-class Maze(Graded):
+class Maze(StoredOrMade):
     """The maze task of one cell; satisfies :class:`looprepro.tasks.puzzles.task.PuzzleTask`."""
 
-    puzzle_identifiers = 1
-
-    def __init__(self, config: MazeTask, seed: int) -> None:
-        """Raises :class:`ConfigError` where ``config.data`` has not been prepared."""
-        self.config, self.seed = config, seed
-        self._train = prepared(config.data, "train") if config.data else None
-        self._test = prepared(config.data, "test") if config.data else None
-        self.evaluation_limit = len(self._test) if self._test else None
-        self.grid = config.grid
-
-    @property
-    def vocabulary(self) -> int:
-        """Pad, wall, corridor, start, goal, path."""
-        return self.config.vocabulary
-
-    @property
-    def time(self) -> int:
-        """Cells."""
-        return self.config.time
+    config: MazeTask
 
     def examples(self, rows: Tensor, step: int) -> PuzzleBatch:
         """Training mazes number ``rows``: every maze once per epoch, turned and mirrored where the task says so."""

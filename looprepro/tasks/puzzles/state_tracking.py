@@ -20,6 +20,7 @@ from looprepro.tasks.task import UNSCORED, Count
 class StateTracking(Graded):
     """The state-tracking task of one cell; satisfies :class:`looprepro.tasks.puzzles.task.PuzzleTask`."""
 
+    config: StateTrackingTask
     causal = True
 
     def __init__(self, config: StateTrackingTask, seed: int) -> None:
@@ -27,16 +28,6 @@ class StateTracking(Graded):
         self.group: FiniteGroup = finite_group(config.group)
         self.alphabet = alphabet(self.group, config.alphabet)
         """Int64 ``[letters]``: the element ids that words are made of."""
-
-    @property
-    def vocabulary(self) -> int:
-        """The elements and the pad."""
-        return self.config.vocabulary
-
-    @property
-    def time(self) -> int:
-        """Positions of a training word, padding included."""
-        return self.config.time
 
     @property
     def evaluation_time(self) -> int:

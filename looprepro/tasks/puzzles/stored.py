@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from looprepro.config.puzzles import MazeTask, SudokuTask
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import read_json
 from looprepro.files.places import data_folder
+from looprepro.tasks.puzzles.task import Graded
 
 Ints = NDArray[np.int64]
 _ARRAYS = ("inputs", "labels", "puzzle_identifiers", "puzzle_indices", "group_indices")
@@ -42,6 +44,20 @@ class StoredPuzzles:
     def take(self, examples: Ints) -> tuple[Ints, Ints]:
         """Inputs and labels of the given examples, int64 ``[examples, seq_len]``."""
         return self.inputs[examples].astype(np.int64), self.labels[examples].astype(np.int64)
+
+
+class StoredOrMade(Graded):
+    """Puzzles on a grid: those of a prepared data set, or generated ones where the configuration names none."""
+
+    puzzle_identifiers = 1
+
+    def __init__(self, config: SudokuTask | MazeTask, seed: int) -> None:
+        """Raises :class:`ConfigError` where ``config.data`` has not been prepared."""
+        self.config, self.seed = config, seed
+        self._train = prepared(config.data, "train") if config.data else None
+        self._test = prepared(config.data, "test") if config.data else None
+        self.evaluation_limit = len(self._test) if self._test else None
+        self.grid = config.grid
 
 
 def prepared(name: str, part: str) -> StoredPuzzles:

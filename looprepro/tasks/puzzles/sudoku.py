@@ -20,9 +20,9 @@ from looprepro import randomness
 from looprepro.config.puzzles import SudokuTask
 from looprepro.files.errors import ConfigError
 from looprepro.tasks.puzzles.epochs import shuffled
-from looprepro.tasks.puzzles.stored import StoredPuzzles, prepared
+from looprepro.tasks.puzzles.stored import StoredOrMade, StoredPuzzles
 from looprepro.tasks.puzzles.sudoku_rules import Ints, Solver, fingerprint, key_count, places
-from looprepro.tasks.puzzles.task import Graded, PuzzleBatch
+from looprepro.tasks.puzzles.task import PuzzleBatch
 
 TRAIN, TEST = 0, 1
 TEST_SHARE = 4
@@ -31,28 +31,10 @@ _TRIES = 1000
 """Candidates per puzzle before the wish is called impossible; one in two or three is taken in practice."""
 
 
-class Sudoku(Graded):
+class Sudoku(StoredOrMade):
     """The Sudoku task of one cell; satisfies :class:`looprepro.tasks.puzzles.task.PuzzleTask`."""
 
-    puzzle_identifiers = 1
-
-    def __init__(self, config: SudokuTask, seed: int) -> None:
-        """Raises :class:`ConfigError` where ``config.data`` has not been prepared."""
-        self.config, self.seed = config, seed
-        self._train = prepared(config.data, "train") if config.data else None
-        self._test = prepared(config.data, "test") if config.data else None
-        self.evaluation_limit = len(self._test) if self._test else None
-        self.grid = config.grid
-
-    @property
-    def vocabulary(self) -> int:
-        """The pad, the blank and the digits."""
-        return self.config.vocabulary
-
-    @property
-    def time(self) -> int:
-        """Cells."""
-        return self.config.time
+    config: SudokuTask
 
     def examples(self, rows: Tensor, step: int) -> PuzzleBatch:
         """Training puzzles number ``rows``: every puzzle once per epoch, in one of its symmetric images."""

@@ -81,18 +81,36 @@ class PuzzleTask(Protocol):
         evaluation examples ``rows`` together. ``score`` is the number that the paper's tables count."""
 
 
-class Graded:
-    """Grading by exact match, shared by all puzzles."""
+class Shape(Protocol):
+    """What a task's configuration says of its size."""
 
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+
+    @property
+    def time(self) -> int:
+        """Positions of a training batch."""
+
+
+class Graded:
+    """The size that the configuration says, and grading by exact match: shared by all puzzles."""
+
+    config: Shape
     causal = False
     puzzle_identifiers = 0
     evaluation_limit: int | None = None
     grid: tuple[int, int] | None = None
 
     @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        return self.config.vocabulary
+
+    @property
     def time(self) -> int:
         """Positions of a training batch."""
-        raise NotImplementedError
+        return self.config.time
 
     @property
     def evaluation_time(self) -> int:
