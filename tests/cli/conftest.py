@@ -75,6 +75,12 @@ def looprepro(here: Path) -> Looprepro:
 
 
 @pytest.fixture(scope="session")
+def run_in() -> Callable[..., Done]:
+    """``run_in(folder, "plan", "table1")``: ``looprepro`` in any folder."""
+    return call
+
+
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done, Done]:
     """A folder in which tiny was run and collected, and what both said. Only for tests that change nothing there."""
     folder = tmp_path_factory.mktemp("finished")
