@@ -9,6 +9,8 @@
    matrix arithmetic over the measured peak of square products in the same format; compile time apart.
 3. 100 steps of one paper cell of Table 1 (conformal, G = 4, A5) through the real worker in a temporary folder: the curriculum's
    lengths in equal parts, as in the whole run, so 1000 times its seconds is the whole run's.
+4. Windows of Fixed-Point Reasoners' Sudoku cell at the paper's size (7M parameters, batch 768, k = 6, bfloat16) on puzzles made
+   here: the peak of allocated memory beside the formula of plans, which it may miss by a third, and below the paper's 40 GB.
 
 Without a CUDA device it prints one line and exits 0. ``--rehearse`` goes the same way on a CPU at toy size, to test this file.
 Runs with Python 3.12 and torch 2.11 and needs no network, but these wheels beside torch and numpy (for a machine without an
@@ -33,14 +35,17 @@ from cases import CASES, Case, first_step, trainer, useful_flops
 from machine import description, gemm_peak, spread, write
 
 from looprepro.config.cell import Cell, Execution
+from looprepro.config.costs import memory_bytes
 from looprepro.config.identity import cell_id
+from looprepro.config.puzzles import SudokuTask
 from looprepro.planning import expand, load_sweep
 from looprepro.store import Store
-from looprepro.training.families import Diverged
+from looprepro.training.families import Diverged, family
 from looprepro.training.run import prepare
 from looprepro.worker import run_manifest
 
 PAPER_STEPS, SAMPLE_STEPS = 100_000, 100
+WINDOWS, SUDOKU_BYTES, MEMORY_ERROR = 4, 40e9, 1 / 3
 SPEED = Case("paper", 512, 8, 2, (32,), 32, 24.0, rows=256)
 
 
@@ -179,6 +184,43 @@ def through_the_worker(device: str, rehearse: bool) -> dict[str, Any]:
     return {"cell": identity, "seconds": seconds, "steps": SAMPLE_STEPS, "predicted_hours": hours, "kernels": result["kernels"]}
 
 
+def sudoku_cell(batch: int | None = None) -> Cell:
+    """FPRM on Sudoku-Extreme (fprm_table1 at scale paper) with easy puzzles that are made here: shapes are what costs."""
+    cell = expand(load_sweep("fprm_table1"), "paper", only=["puzzle=sudoku", "model=FPRM"], seeds="0").cells[0].cell
+    training = cell.training if batch is None else cell.training.model_copy(update={"batch": batch})
+    task = SudokuTask(side=9, empty=(4, 12), train_items=32)
+    return cell.model_copy(update={"task": task, "training": training})
+
+
+def sudoku_windows(device: str, rehearse: bool) -> dict[str, Any]:
+    """Seconds and peak memory of training windows, and what the formula says of the memory."""
+    cell = sudoku_cell(8 if rehearse else None)
+    execution = Execution(device="cpu" if device == "cpu" else "cuda", log_every=10_000)
+    before = 0
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    mine = family(cell).trainer(cell, execution, prepare(execution))
+    times = []
+    for _ in range(2 if rehearse else WINDOWS):
+        start = time.perf_counter()
+        report = mine.train_step()  # raises Diverged where the loss is not finite
+        _wait(device)
+        times.append(time.perf_counter() - start)
+    predicted = memory_bytes(cell)
+    assert predicted is not None
+    peak = torch.cuda.max_memory_allocated() - before if device == "cuda" else None
+    return {
+        "batch": cell.training.batch,
+        "loss": report.loss,
+        "window_seconds": spread(times[1:]),
+        "predicted_gigabytes": predicted / 1e9,
+        "peak_gigabytes": None if peak is None else peak / 1e9,
+        "fits": None if peak is None else peak < SUDOKU_BYTES and abs(peak / predicted - 1) < MEMORY_ERROR,
+    }
+
+
 def main() -> int:
     """Check, measure, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -206,6 +248,15 @@ def main() -> int:
         print("correct: " + ", ".join(f"{name} to {error:.1e}" for name, error in document["errors"].items()), flush=True)
         document["worker"] = worker = through_the_worker(device, given.rehearse)
         print(f"paper cell: {worker['seconds']:.1f} s for {SAMPLE_STEPS} steps, {worker['predicted_hours']:.2f} h for the run")
+        document["sudoku"] = sudoku = sudoku_windows(device, given.rehearse)
+        peak_memory = "not measured" if sudoku["peak_gigabytes"] is None else f"{sudoku['peak_gigabytes']:.1f} GB"
+        print(
+            f"Sudoku, batch {sudoku['batch']}: window {sudoku['window_seconds']['median']:.3f} s, peak memory {peak_memory} "
+            f"(formula {sudoku['predicted_gigabytes']:.1f} GB)",
+            flush=True,
+        )
+        if sudoku["fits"] is False:  # the speeds are worth having all the same
+            failed = "the memory of a Sudoku window"
         for line in lines:
             if time.monotonic() - began > 60 * given.minutes:
                 failed = "out of time"

@@ -55,7 +55,7 @@ def cell_rows(record: CellRecord, places: Sequence[Placement], loss_digest: str 
     status = record.presence.status
     if status not in ENDED or not record.config:
         return []
-    shared = _provenance(record) | _configuration(record.config)
+    shared = _provenance(record) | _trained(record) | _configuration(record.config)
     if loss_digest is not None:
         shared["loss_digest"] = loss_digest
     rows: list[Row] = []
@@ -147,6 +147,12 @@ def _configuration(config: Document) -> Row:
         "seed": config.get("seed"),
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _trained(record: CellRecord) -> Row:
+    """Steps of a finished run: a language model's configuration gives tokens. A diverged run says only where it broke off."""
+    step = (record.result or {}).get("step")
+    return {"steps": step} if record.presence.status == "done" and isinstance(step, int) else {}
 
 
 def _provenance(record: CellRecord) -> Row:

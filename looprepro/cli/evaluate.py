@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from looprepro.cli.options import RUNS, Json, Runs, say
 
 if TYPE_CHECKING:
-    from looprepro.config.cell import Cell, Evaluation
+    from looprepro.config.cell import Cell, Evaluation, Execution
     from looprepro.store import CellRecord, Store
 
 What = Annotated[str, typer.Argument(metavar="CELL", help="The id of a trained cell; its start is enough.")]
@@ -29,18 +30,26 @@ Tasks = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")]
+Submission = Annotated[
+    Path | None,
+    typer.Option("--submission", metavar="FILE", help="Of ARC: write the answers as submission.json.", show_default=False),
+]
 
 
 def evaluate(
     what: What,
     wanted: Wanted = None,
     tasks: Tasks = None,
+    submission: Submission = None,
     device: Device = "auto",
     threads: Threads = 1,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Measure a trained cell again, at any T; numbers join its others and the next collect finds them."""
+    """Measure a trained cell again, at any T; numbers join its others and the next collect finds them.
+
+    With --submission, the answers of an ARC cell as Kaggle reads them; looprepro score scores such a file.
+    """
     from looprepro.cli.cells import matching_cell
     from looprepro.cli.required_data import prepare_required
     from looprepro.config.cell import Cell, Execution
@@ -57,13 +66,15 @@ def evaluate(
         raise StoreError(f"{name} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
     cell = Cell.model_validate(record.config)
     evaluations = {evaluation_id(one): one for one in asked_for(cell, record, wanted or (), tasks)}
+    if submission is not None:
+        _submittable(cell, evaluations)
     missing = {known: one for known, one in evaluations.items() if known not in record.evaluations}
     if missing and weights_folder(store.root / "cells" / name, record.result) is None:
         raise StoreError(f"the weights of {name} are gone", "Train it again: looprepro sweep ... --retrain")
     code = 0
+    execution = Execution.model_validate({"device": device, "threads": threads})
     if missing:
         prepare_required([cell], missing.values())
-        execution = Execution.model_validate({"device": device, "threads": threads})
         manifest = {
             "store": str(store.root),
             "execution": execution.model_dump(mode="json"),
@@ -89,6 +100,9 @@ def evaluate(
         last = store.reading(name).highest
         say(f"{name}: {last.cause if last and last.cause else 'not everything was measured'} (looprepro logs {name})")
         raise typer.Exit(code or 1)
+    if submission is not None:
+        for known, one in evaluations.items():
+            _write_submission(submission, store, record, known, one, execution)
 
 
 def asked_for(cell: Cell, record: CellRecord, wanted: Iterable[str], tasks: str | None) -> list[Evaluation]:
@@ -127,6 +141,44 @@ def asked_for(cell: Cell, record: CellRecord, wanted: Iterable[str], tasks: str 
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{where}: {first['msg']}", "Change the setting") from error
+
+
+def _submittable(cell: Cell, evaluations: Mapping[str, Evaluation]) -> None:
+    """:class:`ConfigError` unless the answers are one submission."""
+    from looprepro.files.errors import ConfigError
+
+    if cell.task.kind != "arc":
+        raise ConfigError(f"--submission belongs to ARC, and this cell's task is {cell.task.kind}", "Leave it out")
+    if len(evaluations) > 1:
+        budgets = [one.T for one in evaluations.values()]
+        raise ConfigError(f"a submission has one T, and this names {len(budgets)}", f"Write T={budgets[-1]}")
+
+
+def _write_submission(
+    path: Path, store: Store, record: CellRecord, known: str, evaluation: Evaluation, execution: Execution
+) -> None:
+    """The answers that the evaluation kept; answered once more where it is older than that."""
+    from looprepro.config.cell import Cell
+    from looprepro.files.atomic import write_text
+    from looprepro.files.errors import StoreError
+    from looprepro.files.json_files import canonical_json, read_json
+    from looprepro.store.results import weights_folder
+
+    kept = store.layout.submission(record.id, known)
+    if kept.is_file():
+        answers = read_json(kept)
+    else:
+        from looprepro.training.run import measured_again
+
+        weights = weights_folder(store.layout.cell(record.id), record.result or {})
+        if weights is None:
+            raise StoreError(
+                f"{record.id} kept no answers and its weights are gone", "Train it again: looprepro sweep ... --retrain"
+            )
+        say("this evaluation was made before answers were kept: answering again")
+        answers = measured_again(Cell.model_validate(record.config), evaluation, execution, weights)["submission"]
+    write_text(path, canonical_json(answers) + "\n")
+    say(f"{path}: answers to {len(answers)} tasks (looprepro score {path} --data {record.config['task']['version']})")
 
 
 def _request(store: Store, name: str, evaluations: dict[str, Evaluation]) -> None:

@@ -25,6 +25,7 @@ from looprepro.cli import (
     plan,
     plot,
     report,
+    score,
     status,
     sweep,
     table,
@@ -76,6 +77,7 @@ app.command("table", rich_help_panel=LOOK)(table.table)
 app.command("plot", rich_help_panel=LOOK)(plot.plot)
 app.command("claims", rich_help_panel=LOOK)(claims.claims)
 app.command("report", rich_help_panel=LOOK)(report.report)
+app.command("score", rich_help_panel=LOOK)(score.score)
 app.command("geometry", rich_help_panel=LOOK)(geometry.geometry)
 app.add_typer(data.app, name="data", rich_help_panel=RUN)
 app.command("gc", rich_help_panel=KEEP)(gc.gc)

@@ -39,6 +39,9 @@ Retrain = Annotated[
     bool, typer.Option("--retrain", help="Train again where an evaluation is missing and the weights are gone.")
 ]
 
+FINISHED = ("done", "diverged", "evaluate", "needs retraining")
+"""States of cells that have been trained."""
+
 
 def plan(
     targets: Targets = None,
@@ -55,15 +58,22 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Cells wanted, done and to run with a reason each, and what that costs. Submits nothing, writes nothing."""
+    from looprepro.cli.presence import code_remark, trained_by_other_code
+    from looprepro.store import Store
+
     expansions = expansions_of(targets, every, scale, only, seeds)
     if cell is not None:
         typer.echo(_yaml(expansions, cell), nl=False)
         return
     made = make_plan(expansions, runs, results, retrain=retrain, ask=True, pack=checked_pack(pack))
+    finished = [item.cell.id for item in made.items if item.state in FINISHED]
+    others = trained_by_other_code(Store(runs), finished)
     if as_json:
-        typer.echo(json.dumps(document(expansions, made), indent=2))
-    else:
-        print_plan(expansions, made, every_cell=cells)
+        typer.echo(json.dumps(document(expansions, made) | {"other_code": others}, indent=2))
+        return
+    print_plan(expansions, made, every_cell=cells)
+    if others:
+        typer.echo(f"  {code_remark(others, len(finished))}")
 
 
 def make_plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,23 @@ def open_queue(store: Store, say: Callable[[str], None]) -> Queue | None:
     if prefix is None or not open_:
         return None
     return Queue(store, Scheduler(prefix, interval=max(one.poll_seconds for one in open_), say=say))
+
+
+def code_remark(others: Mapping[str, str], finished: int) -> str:
+    """One line on finished cells whose code is not the present one (cell id -> commit)."""
+    commits = list(dict.fromkeys(others.values()))
+    more = f" and {len(commits) - 3} more" if len(commits) > 3 else ""
+    return (
+        f"{len(others)} of {finished} finished cells were trained by other code ({', '.join(commits[:3])}{more}) and stay; "
+        "status --json names them, --runs ELSEWHERE trains anew"
+    )
+
+
+def trained_by_other_code(store: Store, ids: Iterable[str]) -> dict[str, str]:
+    """Cell id -> commit, of the finished cells ``ids`` whose code differs from the present one."""
+    from looprepro.store.code import made_by_other_code
+
+    return {cell_id: str(origin) for cell_id, origin in made_by_other_code(store.layout, ids).items()}
 
 
 def _with_archive(

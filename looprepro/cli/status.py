@@ -49,7 +49,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Cells by status, hours spent, what is missing. Without a sweep: all of them. Exit code 3: the scheduler is silent."""
-    from looprepro.cli.presence import look, open_queue, presence
+    from looprepro.cli.presence import look, open_queue, presence, trained_by_other_code
     from looprepro.store import Store
 
     expansions = expansions_of(targets, False, scale, only, seeds, all_if_none=True)
@@ -59,7 +59,8 @@ def status(
     while True:
         silent = look(queue, ids, say)
         known = presence(store, results, expansions[0].scale, ids, queue)
-        found = [_of_sweep(expansion, known) for expansion in expansions]
+        others = trained_by_other_code(store, [id for id, one in known.items() if one.status in ("done", "diverged")])
+        found = [_of_sweep(expansion, known, others) for expansion in expansions]
         _print(found, expansions, as_json)
         moving = any(one.status in ("queued", "running") for one in known.values())
         if not watch or not moving:
@@ -80,6 +81,8 @@ def _again(queue: Queue | None, store: Store) -> Queue | None:
 
 
 def _print(found: Sequence[dict[str, Any]], expansions: Sequence[Expansion], as_json: bool) -> None:
+    from looprepro.cli.presence import code_remark
+
     if as_json:
         typer.echo(json.dumps({"scale": expansions[0].scale, "sweeps": found}, indent=2))
         return
@@ -97,9 +100,12 @@ def _print(found: Sequence[dict[str, Any]], expansions: Sequence[Expansion], as_
             typer.echo(f"  {cell['status']:<9} {cell['id']}{step}{lacking}{cause}")
         if len(notable) > NAMED:
             typer.echo(f"  and {len(notable) - NAMED} more (--json names all)")
+        if sweep["other_code"]:
+            finished = sum(sweep["status"].get(name, 0) for name in ("done", "diverged"))
+            typer.echo(f"  {code_remark(sweep['other_code'], finished)}")
 
 
-def _of_sweep(expansion: Expansion, known: dict[str, Presence]) -> dict[str, Any]:
+def _of_sweep(expansion: Expansion, known: dict[str, Presence], others: dict[str, str]) -> dict[str, Any]:
     from looprepro.config.costs import total_steps
 
     counts: Counter[str] = Counter()
@@ -130,4 +136,5 @@ def _of_sweep(expansion: Expansion, known: dict[str, Presence]) -> dict[str, Any
         "status": dict(sorted(counts.items())),
         "device_hours": hours,
         "missing": missing,
+        "other_code": {cell.id: others[cell.id] for cell in expansion.cells if cell.id in others},
     }

@@ -98,10 +98,17 @@ def compiled(number_bytes: int) -> Path:
             with tempfile.TemporaryDirectory(dir=folder, prefix=".compiling-") as scratch:
                 target = Path(scratch) / name
                 _run([*command, str(SOURCE), "-o", str(target), "-lm"])
-                os.replace(target, folder / name)
+                _publish(target, folder / name)
         except OSError as error:  # a full disk, above all
             raise CannotCompile(f"{folder}: {error}") from error
     return folder / name
+
+
+def _publish(made: Path, path: Path) -> None:
+    """Give the finished file its name, on the disk first: after a power cut the name never stands for half a library."""
+    with open(made, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(made, path)
 
 
 def cache_folder() -> Path:

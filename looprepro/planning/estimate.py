@@ -18,10 +18,14 @@ GPU_FLOPS = 67e12
 """Peak float32 rate of an H100 SXM outside its tensor cores, operations per second (vendor's data sheet)."""
 GPU_BFLOAT16_FLOPS = 989e12
 """Peak dense bfloat16 rate of the same GPU's tensor cores."""
-CORE_FLOPS = 60e9
-"""Peak float32 rate of one CPU core: 2 GHz x 2 units x 8 lanes x 2 operations (multiply, add), rounded down."""
+CORE_FLOPS = 100e9
+"""Peak float32 rate of one CPU core: 3 GHz x 2 units x 8 lanes x 2 operations (multiply, add), rounded up. Square products
+reach 105 to 114e9 on the machine of the benchmarks (benchmarks/results/matmul_fraction.json)."""
 FRACTION_OF_PEAK = 0.3
-"""Assumed share of the peak that training reaches. A guess for plans only (docs/assumptions.md): measured cells replace it."""
+"""Assumed share of a GPU's peak that training reaches: a guess for plans (docs/assumptions.md); measured cells replace it."""
+CPU_FRACTION_OF_PEAK = 0.5
+"""The same of a CPU. Measured at scale mini: 0.62 to 0.66 on group words with the loops in C (the same file), 0.4 to 0.55 on
+the cells of table4, 0.4 on those of fprm_depth, whose loops are torch's. Without a C compiler about half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,11 @@ def peak(execution: Execution, dtype: str = "float32") -> float:
     if execution.device == "cpu":
         return CORE_FLOPS * execution.threads
     return GPU_BFLOAT16_FLOPS if dtype == "bfloat16" else GPU_FLOPS
+
+
+def assumed_rate(execution: Execution, dtype: str = "float32") -> float:
+    """Operations per second that training is assumed to reach on one device."""
+    return (CPU_FRACTION_OF_PEAK if execution.device == "cpu" else FRACTION_OF_PEAK) * peak(execution, dtype)
 
 
 class Estimator:
@@ -72,7 +81,7 @@ class Estimator:
         rate = self._rates.get(planned.execution)
         if rate is not None:
             return Estimate(flops / rate, "scaled")
-        return Estimate(flops / (FRACTION_OF_PEAK * peak(planned.execution, planned.cell.training.dtype)) / 3600, "assumed")
+        return Estimate(flops / assumed_rate(planned.execution, planned.cell.training.dtype) / 3600, "assumed")
 
     def _training_flops(self, planned: PlannedCell) -> float | None:
         if planned.configuration not in self._flops:

@@ -109,11 +109,19 @@ class Attempt:
         return publish(self.cell_path, self.cell_path / "result.json", self._signed(document), pretty=True)
 
     def write_evaluation(self, evaluation_id: str, document: Mapping[str, Any]) -> bool:
-        """Publish one evaluation: {"evaluation", "metrics", "series"}. False where a trusted one is there already."""
+        """Publish one evaluation: {"evaluation", "metrics", "series"}. False where a trusted one is there already.
+
+        Its "submission" goes into a file of its own before: an evaluation that is there has it, where its task has one.
+        """
         self.ensure_owner()
         path = self._layout.evaluation(self.cell_id, evaluation_id)
         self._layout.refuse_links(path)
-        return publish(self.cell_path, path, self._signed(document), pretty=False)
+        if "submission" in document:
+            answers = self._layout.submission(self.cell_id, evaluation_id)
+            self._layout.refuse_links(answers)
+            write_text(answers, canonical_json(document["submission"]) + "\n")
+        measured = {key: value for key, value in document.items() if key != "submission"}
+        return publish(self.cell_path, path, self._signed(measured), pretty=False)
 
     def end(self, status: End, cause: str = "", step: int | None = None, *, deterministic: bool = False) -> None:
         """Write end.json once; nothing of this attempt is written afterwards.

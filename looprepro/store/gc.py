@@ -46,7 +46,7 @@ def find_garbage(layout: Layout, ids: Iterable[str]) -> Iterator[Garbage]:
         reading = read_cell(str(folder), cell_id)
         if reading.exists and not _is_held(reading):
             yield from _checkpoints(folder, reading)
-            for part in (folder, folder / "attempts", folder / "evaluations"):
+            for part in (folder, folder / "attempts", folder / "evaluations", folder / "submissions"):
                 yield from _leftovers(part, cell_id)
             for attempt in reading.attempts:
                 yield from _leftovers(folder / "attempts" / attempt_name(attempt.number), cell_id)

@@ -4,6 +4,7 @@
     cells/<id>/attempts/<NNNN>/              one execution; the number is the reservation and the fencing token
     cells/<id>/result.json                   published once
     cells/<id>/evaluations/<evaluation>.json
+    cells/<id>/submissions/<evaluation>.json what the benchmark's own scorer reads of an evaluation (ARC)
     requests/<scale>/<sweep>-<hash>.json     what was asked for
     launches/<time>-<hex>/                   manifest and logs of the workers of one command
 
@@ -54,6 +55,10 @@ class Layout:
     def evaluation(self, cell_id: str, evaluation_id: str) -> Path:
         """File of one evaluation."""
         return self.cell(cell_id) / "evaluations" / f"{checked_name(evaluation_id)}.json"
+
+    def submission(self, cell_id: str, evaluation_id: str) -> Path:
+        """File of the answers of one evaluation, where its benchmark has such files."""
+        return self.cell(cell_id) / "submissions" / f"{checked_name(evaluation_id)}.json"
 
     def requests(self, scale: str) -> Path:
         """Folder of what was asked for at ``scale``."""

@@ -79,7 +79,7 @@ class Stack(Protocol):
 
 
 Documents = dict[Evaluation, dict[str, Any]]
-"""Evaluation -> what the store keeps of it: {"evaluation", "metrics", "series"}."""
+"""Evaluation -> what the store keeps of it: {"evaluation", "metrics", "series"}, and perhaps "submission"."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Measurement:
         self.tally = Tally()
 
     def document(self) -> dict[str, Any]:
-        """{"evaluation", "metrics", "series"} over all items."""
+        """{"evaluation", "metrics", "series"} over all items; and "submission" where the benchmark has a file of answers."""
         limit = self.task.evaluation_limit
         items = self.evaluation.items if limit is None else min(self.evaluation.items, limit)
         block = min(BLOCKS[self.device.type], items)
@@ -167,7 +167,9 @@ class Measurement:
             for key, source in (("effective_layers", "effective_layers"), ("exact_accuracy", "exact")):
                 sums = torch.zeros(len(values), dtype=torch.float64).index_add_(0, place, joined[source])
                 series[f"{key}_by_difficulty{name}"] = _points(values, (sums / sizes).tolist())
-        return {"evaluation": own.model_dump(mode="json"), "metrics": metrics, "series": series}
+        document = {"evaluation": own.model_dump(mode="json"), "metrics": metrics, "series": series}
+        submission = self.task.submission(joined["rows"], joined["answers"], joined["confidence"])
+        return document if submission is None else document | {"submission": submission}
 
 
 class Reader:

@@ -67,6 +67,12 @@ def run_cell(
     return Outcome("done", int(result["step"]))
 
 
+def measured_again(cell: Cell, evaluation: Evaluation, execution: Execution, weights: Path) -> dict[str, Any]:
+    """What one evaluation of trained weights (a checkpoint folder) says; nothing is kept."""
+    device = prepare(execution)
+    return family(cell).evaluate(cell, _whole(weights), [evaluation], device)[evaluation]
+
+
 def _weights(attempt: Attempt, result: Mapping[str, Any] | None) -> Path | None:
     """The checkpoint that the result names; where it is gone, a newer attempt's of the same last step; else None."""
     if result is None or result["status"] != "done":

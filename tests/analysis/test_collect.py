@@ -68,6 +68,22 @@ def test_one_row_holds_one_number_with_its_place_and_its_provenance(two_cells: A
     assert "cause" not in row
 
 
+def test_steps_are_those_of_the_configuration_or_of_the_finished_run(source: Any, tmp_path: Path) -> None:
+    """A language model's configuration gives tokens; the step at which a run broke off is not its length."""
+    words, text = source.configuration(), source.configuration()
+    text["training"] = {"kind": "tokens", "tokens_per_parameter": 2.5}
+    for id, config, step in (("words", words, 100), ("text", text, 668)):
+        source.done(id, {8: 0.5}, config).result |= {"status": "done", "step": step}
+    source.unfinished("broken", "diverged", "loss is nan", text).result = {"status": "diverged", "step": 17}
+    source.ask("table4", *((id, id) for id in ("words", "text", "broken")), budgets={"T": 8})
+    collect_scale(source, tmp_path, "smoke")
+    assert {row["cell"]: row.get("steps") for row in load_results(tmp_path, "smoke").rows} == {
+        "words": 100,
+        "text": 668,
+        "broken": None,
+    }
+
+
 def test_failed_and_diverged_cells_leave_rows_without_a_value_and_missing_ones_leave_none(source: Any, tmp_path: Path) -> None:
     source.unfinished("a", "diverged", "loss is not finite at step 40")
     source.unfinished("b", "failed", "out of memory")

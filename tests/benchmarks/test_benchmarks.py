@@ -48,6 +48,9 @@ def test_the_gpu_check_goes_its_way_on_a_cpu(tmp_path: Path) -> None:
     assert found["failed"] is None
     assert found["first_bad_step"] == 3
     assert found["worker"]["steps"] == 100
+    assert (found["sudoku"]["batch"], found["sudoku"]["peak_gigabytes"]) == (8, None)
+    assert 0 < found["sudoku"]["loss"] < 100
+    assert 0.3 < found["sudoku"]["predicted_gigabytes"] < 0.6  # 7M parameters at 22 bytes, and 8 of 768 rows' activations
 
 
 @pytest.mark.slow

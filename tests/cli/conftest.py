@@ -11,34 +11,6 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
-SWEEP = """
-name: tiny
-title: Tiny
-place: Table 0
-paper: rotate_the_loop
-kind: table
-base:
-  task: {kind: group_words, group: S3, length: 4}
-  model:
-    width: 8
-    heads: 2
-    prelude_layers: 1
-    core_layers: 1
-    coda_layers: 1
-    recurrence: {maximum: 3, mean: 2}
-  training: {lr: 1.0e-2, steps: 8, batch: 4, warmup: 4}
-axes:
-  method:
-    - {role: diagonal, set: {model.injection.method: diagonal}}
-    - {role: G=2, set: {model.injection.method: conformal, model.injection.groups: 2}}
-evaluations: {budgets: [T_max, 2T_max], items: 8}
-layout: {rows: [method], columns: [T], metric: last_token_accuracy}
-scales:
-  smoke:
-    note: nothing but speed.
-    seeds: 0-1
-    execution: {threads: 1, device: cpu, log_every: 2}
-"""
 Done = subprocess.CompletedProcess[str]
 Looprepro = Callable[..., Done]
 
@@ -62,9 +34,9 @@ def call(folder: Path, *arguments: str, **more: str) -> Done:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def here(tmp_path: Path, tiny_sweep: Callable[..., str]) -> Path:
     """A folder with tiny.yaml."""
-    (tmp_path / "tiny.yaml").write_text(SWEEP)
+    (tmp_path / "tiny.yaml").write_text(tiny_sweep())
     return tmp_path
 
 
@@ -75,10 +47,16 @@ def looprepro(here: Path) -> Looprepro:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done, Done]:
+def run_in() -> Callable[..., Done]:
+    """``run_in(folder, "plan", "table1")``: ``looprepro`` in any folder."""
+    return call
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_sweep: Callable[..., str]) -> tuple[Path, Done, Done]:
     """A folder in which tiny was run and collected, and what both said. Only for tests that change nothing there."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "tiny.yaml").write_text(SWEEP)
+    (folder / "tiny.yaml").write_text(tiny_sweep())
     ran = call(folder, "sweep", "./tiny.yaml")
     gathered = call(folder, "collect")
     return folder, ran, gathered

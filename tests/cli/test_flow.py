@@ -68,6 +68,26 @@ def test_the_same_sweep_again_runs_nothing(copied: Path, looprepro: Looprepro) -
     assert json.loads(as_json.stdout) == {"wanted": 4, "ran": 0, "complete": True}
 
 
+@pytest.mark.skipif(not (Path(__file__).parents[2] / ".git").exists(), reason="needs a checkout to compare with")
+def test_cells_that_other_code_trained_are_told_and_left_alone(copied: Path, looprepro: Looprepro) -> None:
+    """One of four says that a commit trained it which this checkout does not have."""
+    file = next((copied / "runs" / "cells").glob("*diagonal*s0*/attempts/0001/provenance.json"))
+    cell = file.parents[2].name
+    for others, line in (({}, None), ({cell: "1" * 9}, "1 of 4 finished cells were trained by other code (111111111)")):
+        if others:
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"commit": "1" * 40, "dirty_files": []}))
+        plan = looprepro("plan", "./tiny.yaml")
+        assert plan.returncode == 0, plan.stderr
+        status = looprepro("status", "./tiny.yaml")
+        for said in (plan.stdout, status.stdout):
+            assert ("other code" in said) == bool(others)
+            assert line is None or line in said
+        assert json.loads(looprepro("plan", "./tiny.yaml", "--json").stdout)["other_code"] == others
+        (sweep,) = json.loads(looprepro("status", "./tiny.yaml", "--json").stdout)["sweeps"]
+        assert sweep["other_code"] == others
+        assert "4 done, 0 to run" in plan.stdout
+
+
 def test_collect_writes_rows_for_every_number(finished: Finished) -> None:
     folder, _, gathered = finished
     assert gathered.returncode == 0, gathered.stderr

@@ -238,6 +238,28 @@ def test_the_first_use_compiles_and_the_next_does_not(tmp_path, monkeypatch):
     assert sum("--version" not in command for command in ran) == 1
 
 
+def pretended(command: list[str]) -> str:
+    """A compiler whose libraries are seven bytes."""
+    if "-o" in command:
+        Path(command[command.index("-o") + 1]).write_bytes(b"library")
+    return "cc 1.0"
+
+
+def test_a_library_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "_run", pretended)
+    happened = []
+
+    def synced(descriptor: int) -> None:
+        happened.append(("synced", os.fstat(descriptor).st_size, os.fstat(descriptor).st_ino))
+
+    rename = os.replace
+    monkeypatch.setattr(native.os, "fsync", synced)
+    monkeypatch.setattr(native.os, "replace", lambda old, new: (happened.append("renamed"), rename(old, new)))
+    library = native.compiled(4)
+    assert happened == [("synced", 7, library.stat().st_ino), "renamed"]
+
+
 def test_where_the_cache_folder_takes_no_file_there_is_no_library(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -245,7 +267,7 @@ def test_where_the_cache_folder_takes_no_file_there_is_no_library(tmp_path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(native.os, "replace", full)
-    monkeypatch.setattr(native, "_run", lambda _: "cc 1.0")
+    monkeypatch.setattr(native, "_run", pretended)
     with pytest.raises(native.CannotCompile, match="No space left"):
         native.compiled(4)
     assert not list((tmp_path / "looprepro").iterdir())
@@ -266,13 +288,7 @@ def test_without_a_home_folder_the_library_lies_in_a_temporary_one_of_the_users(
 
 def test_a_library_of_another_cpu_is_another_file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def compiler(command: list[str]) -> str:
-        if "-o" in command:
-            Path(command[command.index("-o") + 1]).touch()
-        return "cc 1.0"
-
-    monkeypatch.setattr(native, "_run", compiler)
+    monkeypatch.setattr(native, "_run", pretended)
     here = native.compiled(4)
     monkeypatch.setattr(native, "_cpu", lambda: "another")
     assert native.compiled(4) != here

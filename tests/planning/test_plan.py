@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from looprepro.config.presence import STATUSES, Presence
 from looprepro.planning import Expansion, PlannedCell, estimate, expand, load_sweep, plan
-from looprepro.planning.estimate import FRACTION_OF_PEAK
+from looprepro.planning.estimate import CPU_FRACTION_OF_PEAK
 
 EXPANSION: Expansion = expand(load_sweep("table1"), "smoke")
 CELL: PlannedCell = EXPANSION.cells[0]
@@ -166,12 +169,31 @@ def test_other_configurations_are_scaled_by_their_arithmetic(monkeypatch: pytest
 
 
 def test_without_measurements_the_speed_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3000 steps of 1e12 operations on one core of 60e9 operations per second at the assumed share of it."""
+    """3000 steps of 1e12 operations on one core of 100e9 operations per second at the assumed share of it."""
     monkeypatch.setattr(estimate, "train_flops", lambda cell: 3000e12)
     cells = expand(load_sweep("table1"), "mini", only=["method=diagonal", "group=A5"], seeds="0").cells
     planned = plan(cells, {})
     assert planned.bases == {"assumed": 1}
-    assert planned.device_hours == pytest.approx(3000e12 / (60e9 * FRACTION_OF_PEAK) / 3600)
+    assert planned.device_hours == pytest.approx(3000e12 / (100e9 * CPU_FRACTION_OF_PEAK) / 3600)
+
+
+def test_a_gpu_is_assumed_to_reach_three_tenths_of_its_data_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "train_flops", lambda cell: 1e18)
+    for name, peak in (("table1", 67e12), ("table4", 989e12)):  # float32, bfloat16
+        (cell, *_) = expand(load_sweep(name), "paper", seeds="0").cells
+        assert plan([cell], {}).device_hours == pytest.approx(1e18 / (0.3 * peak) / 3600)
+
+
+def test_assumed_hours_are_near_measured_ones() -> None:
+    """Seconds on one core of the machine of the benchmarks: 3000 steps of group words at five lengths a turn, and 668 steps of
+    a language model beside other work."""
+    stored = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "matmul_fraction.json").read_text())
+    (turn,) = [case["step_seconds"]["median"] for case in stored["results"] if case["case"] == "mini-curriculum"]
+    for name, only, seconds in (("table1", "group=A5", 3000 * turn / 5), ("table4", "size=small", 219.0)):
+        (cell, *_) = expand(load_sweep(name), "mini", only=["method=diagonal", only], seeds="0").cells
+        assumed = plan([cell], {}).device_hours
+        assert assumed is not None
+        assert 1 / 1.5 < assumed * 3600 / seconds < 1.5, (name, assumed * 3600, seconds)
 
 
 def test_an_estimate_that_rests_on_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,43 +38,14 @@ MOMENTS = [
     ("one evaluation of two", 1),
     ("evaluated, end not written", 1),
 ]
-SWEEP = """
-name: tiny
-title: Tiny
-place: nowhere
-paper: rotate_the_loop
-kind: table
-base:
-  task: {kind: group_words, group: S3, length: 4}
-  model:
-    width: 8
-    heads: 2
-    prelude_layers: 1
-    core_layers: 1
-    coda_layers: 1
-    recurrence: {maximum: 3, mean: 2}
-  training: {lr: 1.0e-2, steps: STEPS, batch: 4, warmup: 4, average_last: 0.75}
-axes:
-  method:
-    - {role: diagonal, set: {model.injection.method: diagonal}}
-    - {role: G=2, set: {model.injection.method: conformal, model.injection.groups: 2}}
-evaluations: {budgets: [T_max, 2T_max], items: 8}
-layout: {rows: [method], columns: [T], metric: last_token_accuracy}
-scales:
-  smoke:
-    note: nothing but speed.
-    seeds: 0-LAST
-    execution: {threads: 1, device: cpu, log_every: 5, checkpoint_steps: 3, pack: PACK}
-"""
 
 
 class Workers:
     """Forked workers of one sweep, one at a time, that can be killed."""
 
-    def __init__(self, folder: Path, steps: int, pack: str) -> None:
+    def __init__(self, folder: Path, sweep_text: str) -> None:
         sweep = folder / "tiny.yaml"
-        last = "2" if pack == "seeds" else "1"
-        sweep.write_text(SWEEP.replace("STEPS", str(steps)).replace("PACK", pack).replace("LAST", last))
+        sweep.write_text(sweep_text)
         self.folder = folder
         self.expansion = expand(load_sweep(sweep), "smoke")
         script = Path(__file__).with_name("forking_workers.py")
@@ -111,8 +82,11 @@ class Workers:
 
 
 @pytest.fixture
-def workers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workers]:
-    started = Workers(tmp_path, *request.param)
+def workers(tmp_path: Path, tiny_sweep: Callable[..., str], request: pytest.FixtureRequest) -> Iterator[Workers]:
+    steps, pack = request.param
+    execution = f"log_every: 5, checkpoint_steps: 3, pack: {pack}"
+    seeds = "0-2" if pack == "seeds" else "0-1"
+    started = Workers(tmp_path, tiny_sweep(steps=steps, average_last=0.75, seeds=seeds, execution=execution))
     yield started
     started.close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -135,10 +136,10 @@ class Arc(Graded):
         }
         return counts | {"score": counts["pass_at_2"]}
 
-    def submission(self, rows: Tensor, answers: Tensor, confidence: Tensor) -> dict[str, list[dict[str, list[list[int]]]]]:
+    def submission(self, rows: Tensor, answers: Tensor, confidence: Tensor) -> dict[str, Any]:
         """Kaggle's submission.json of all evaluation tasks: two attempts per test input, [[0]] where fewer were answered."""
         found = self.attempts(rows, answers, confidence)
-        document = {}
+        document: dict[str, Any] = {}
         for number, puzzle in enumerate(self.evaluation, start=len(self.training)):
             listed = []
             for test in range(len(puzzle.test)):

@@ -57,6 +57,8 @@ def _puzzles(document: Mapping[str, Any]) -> tuple[ArcPuzzle, ...]:
 # Scoring ------------------------------------------------------------------------------------------------------------
 
 ATTEMPTS = ("attempt_1", "attempt_2")
+LARGEST = 30
+"""Rows or columns of the largest grid."""
 Submission = Mapping[str, Sequence[Mapping[str, Any]]]
 """Kaggle's submission.json: task id -> one {"attempt_1": grid, "attempt_2": grid} per test input, in their order."""
 
@@ -78,16 +80,58 @@ class ArcScore:
         return self.solved / self.inputs
 
 
-def score_submission(submission: Submission, puzzles: Sequence[ArcPuzzle]) -> ArcScore:
+def read_submission(path: Path) -> Submission:
+    """A submission.json with two grids for every answer. :class:`StoreError` where it is none: nothing is repaired."""
+    document = read_json(path)
+    if not isinstance(document, dict) or not document:
+        raise StoreError(f"{path} is no submission", 'It holds {"task id": [{"attempt_1": grid, "attempt_2": grid}, ...], ...}')
+    for id, answers in document.items():
+        if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
+            raise StoreError(
+                f"{path}: the answers of task {id} are no list of attempts",
+                'Write [{"attempt_1": grid, "attempt_2": grid}], one for each test input',
+            )
+        for number, answer in enumerate(answers, start=1):
+            for name in ATTEMPTS:
+                wrong = _wrong(answer[name]) if name in answer else "is missing"
+                if wrong:
+                    raise StoreError(
+                        f"{path}: {name} at test input {number} of task {id} {wrong}",
+                        "A grid is a list of 1 to 30 equally long rows of colours 0 to 9; write [[0]] for no answer",
+                    )
+    return document
+
+
+def _wrong(grid: Any) -> str:
+    """What a grid lacks to be one; empty for nothing."""
+    if not isinstance(grid, list) or not grid or not all(isinstance(row, list) and row for row in grid):
+        return "is no list of rows"
+    if len({len(row) for row in grid}) > 1:
+        return "is not rectangular"
+    if max(len(grid), len(grid[0])) > LARGEST:
+        return f"has {len(grid)} rows of {len(grid[0])}"
+    odd = next((cell for row in grid for cell in row if type(cell) is not int or not 0 <= cell <= 9), None)
+    return "" if odd is None else f"has the cell {str(odd)[:20]!r}"
+
+
+def score_submission(submission: Submission, puzzles: Sequence[ArcPuzzle], *, partial: bool = False) -> ArcScore:
     """Score a submission by the public rules: two attempts per test input, either may be right, no partial credit.
 
     :class:`StoreError` where a task is missing or unknown, or has the wrong number of answers: nothing is guessed.
+    ``partial``: score the tasks that are answered alone, which is no number of the benchmark.
     """
     known = {puzzle.id: puzzle for puzzle in puzzles}
-    if submission.keys() != known.keys():
-        odd = sorted(submission.keys() ^ known.keys())
-        what = "is no task of this set" if odd[0] in submission else "has no answer"
-        raise StoreError(f"the task {odd[0]} {what} ({len(odd)} such)", "A submission answers every task once")
+    unknown, unanswered = sorted(submission.keys() - known.keys()), sorted(known.keys() - submission.keys())
+    if unknown:
+        raise StoreError(
+            f"the task {unknown[0]} is no task of this set ({len(unknown)} such)", "Score it with the set it is of"
+        )
+    if unanswered and not partial:
+        raise StoreError(
+            f"the task {unanswered[0]} has no answer ({len(unanswered)} such)",
+            "A submission answers every task once; --partial scores the answered ones alone",
+        )
+    known = {id: known[id] for id in submission}
     solved, inputs, shares = 0, 0, []
     for id, puzzle in sorted(known.items()):
         answers = submission[id]

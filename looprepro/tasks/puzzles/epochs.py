@@ -1,4 +1,4 @@
-"""Which item a row of the training stream is: every item once per epoch, in each in an order of its own."""
+"""Which item a row of a stream is: every item once per epoch, in each in an order of its own."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Maze(StoredOrMade):
 
     def evaluation_examples(self, rows: Tensor) -> PuzzleBatch:
         """Test mazes number ``rows``, as they are."""
-        return self._batch(*self._mazes(self._test, TEST, rows.cpu()), rows)
+        return self._batch(*self._mazes(self._test, TEST, self._asked(rows)), rows)
 
     def _mazes(self, stored: StoredPuzzles | None, part: int, items: Tensor) -> tuple[Ints, Ints]:
         """Puzzles and answers ``[items, side, side]``."""

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from looprepro.config.puzzles import MazeTask, SudokuTask
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import read_json
 from looprepro.files.places import data_folder
+from looprepro.tasks.puzzles.epochs import shuffled
 from looprepro.tasks.puzzles.task import Graded
 
 Ints = NDArray[np.int64]
@@ -53,11 +55,16 @@ class StoredOrMade(Graded):
 
     def __init__(self, config: SudokuTask | MazeTask, seed: int) -> None:
         """Raises :class:`ConfigError` where ``config.data`` has not been prepared."""
-        self.config, self.seed = config, seed
+        self.config, self.seed, self._data_seed = config, seed, config.data_seed
         self._train = prepared(config.data, "train") if config.data else None
         self._test = prepared(config.data, "test") if config.data else None
         self.evaluation_limit = len(self._test) if self._test else None
         self.grid = config.grid
+
+    def _asked(self, rows: Tensor) -> Tensor:
+        """Int64 ``[rows]``: the test puzzle of each evaluation row. Stored ones in an order drawn by ``data_seed``, so that the
+        first so many stand for all (a file may be sorted) and fewer are among more; generated ones as they come."""
+        return shuffled(self._data_seed, rows.cpu(), len(self._test)) if self._test else rows.cpu()
 
 
 def prepared(name: str, part: str) -> StoredPuzzles:

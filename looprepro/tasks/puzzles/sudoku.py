@@ -46,7 +46,8 @@ class Sudoku(StoredOrMade):
 
     def evaluation_examples(self, rows: Tensor) -> PuzzleBatch:
         """Test puzzles number ``rows``, as they are."""
-        givens, solutions = self._stored(self._test, rows.cpu()) if self._test else self._generated(TEST, rows.cpu())
+        items = self._asked(rows)
+        givens, solutions = self._stored(self._test, items) if self._test else self._generated(TEST, items)
         return self._batch(givens, solutions, rows)
 
     def _generated(self, part: int, items: Tensor) -> tuple[Ints, Ints]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -80,6 +80,9 @@ class PuzzleTask(Protocol):
         """What is no mean over items: ``answers`` int64 ``[items, time]`` and ``confidence`` float64 ``[items]`` of all
         evaluation examples ``rows`` together. ``score`` is the number that the paper's tables count."""
 
+    def submission(self, rows: Tensor, answers: Tensor, confidence: Tensor) -> dict[str, Any] | None:
+        """The same answers as the file that the benchmark's own scorer reads; None where it reads none."""
+
 
 class Shape(Protocol):
     """What a task's configuration says of its size."""
@@ -130,6 +133,10 @@ class Graded:
         targets = self.evaluation_examples(rows).targets
         exact = ((answers == targets) | (targets == UNSCORED)).all(dim=-1).to(torch.float64)
         return {"score": Count(exact.sum(), len(exact))}
+
+    def submission(self, rows: Tensor, answers: Tensor, confidence: Tensor) -> dict[str, Any] | None:
+        """See :class:`PuzzleTask`: none."""
+        return None
 
     def evaluation_examples(self, rows: Tensor) -> PuzzleBatch:
         """See :class:`PuzzleTask`."""

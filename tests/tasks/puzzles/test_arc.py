@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from looprepro.files.errors import ConfigError, StoreError
 from looprepro.tasks.puzzles import make_puzzle_task
 from looprepro.tasks.puzzles.arc import Arc
 from looprepro.tasks.puzzles.arc_grids import Image, flatten, unflatten
-from looprepro.tasks.puzzles.arc_tasks import ArcPuzzle, load_arc, score_submission
+from looprepro.tasks.puzzles.arc_tasks import ArcPuzzle, load_arc, read_submission, score_submission
 from looprepro.tasks.task import UNSCORED
 
 
@@ -201,6 +203,55 @@ def test_a_submission_is_scored_by_the_public_rules() -> None:
         score_submission({"planted": right["planted"]}, [PLANTED, OTHER])
     with pytest.raises(StoreError, match="the task other has 2 test inputs and 1 answers"):
         score_submission({**right, "other": right["other"][:1]}, [PLANTED, OTHER])
+
+
+def test_tasks_left_out_are_forgiven_on_request_only() -> None:
+    """One of two tasks answered, one of its two inputs right."""
+    half = {"other": [{"attempt_1": [[1, 2], [5, 6]], "attempt_2": [[0]]}, {"attempt_1": [[7]], "attempt_2": [[0]]}]}
+    score = score_submission(half, [PLANTED, OTHER], partial=True)
+    assert (score.solved, score.inputs, score.by_task) == (1, 2, 0.5)
+    with pytest.raises(StoreError, match=r"the task planted has no answer \(1 such\)"):
+        score_submission(half, [PLANTED, OTHER])
+    with pytest.raises(StoreError, match=r"the task other is no task of this set \(1 such\)"):
+        score_submission(half, [PLANTED], partial=True)
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        ("[[1, 2], [3]]", "is not rectangular"),
+        ("[[1, 10]]", "has the cell '10'"),
+        ("[[1, 2.0]]", "has the cell '2.0'"),
+        ("[[true]]", "has the cell 'True'"),
+        ("[]", "is no list of rows"),
+        ("[3, 4]", "is no list of rows"),
+        (str([[0]] * 31), "has 31 rows of 1"),
+        ("null", "is no list of rows"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused_by_name(tmp_path: Path, grid: str, said: str) -> None:
+    path = tmp_path / "submission.json"
+    path.write_text('{"planted": [{"attempt_1": [[0]], "attempt_2": ' + grid + "}]}")
+    with pytest.raises(StoreError) as refused:
+        read_submission(path)
+    assert f"attempt_2 at test input 1 of task planted {said}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "is no submission"),
+        ("{}", "is no submission"),
+        ("{", "cannot be read as JSON"),
+        ('{"planted": [[[1]]]}', "the answers of task planted are no list of attempts"),
+        ('{"planted": [{"attempt_1": [[0]]}]}', "attempt_2 at test input 1 of task planted is missing"),
+    ],
+)
+def test_a_file_that_is_no_submission_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "submission.json"
+    path.write_text(text)
+    with pytest.raises(StoreError, match=said):
+        read_submission(path)
 
 
 def test_the_right_answers_of_the_real_evaluation_set_score_everything() -> None:

@@ -27,6 +27,12 @@ def write(folder: Path, inputs: np.ndarray, labels: np.ndarray, vocabulary: int)
     (folder / "dataset.json").write_text(json.dumps(about))
 
 
+def both(part: Path) -> list[tuple[list[int], list[int]]]:
+    """Inputs and labels of a stored part, in the order of the file."""
+    inputs, labels = (np.load(part / f"all__{name}.npy").tolist() for name in ("inputs", "labels"))
+    return list(zip(inputs, labels, strict=True))
+
+
 @pytest.fixture
 def sudoku(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three training and two test puzzles made here, stored as tokens of the format: empty 1, digit + 1."""
@@ -41,9 +47,11 @@ def test_stored_puzzles_are_trained_in_their_images_and_tested_as_they_are(sudok
     task = make_puzzle_task(SudokuTask(data="sudoku-extreme", augmentations=0), seed=0)
     test = task.evaluation_examples(torch.arange(2))
     assert task.evaluation_limit == 2
-    assert test.inputs.numpy().tolist() == np.load(sudoku / "test" / "all__inputs.npy").tolist()
-    assert test.targets.numpy().tolist() == np.load(sudoku / "test" / "all__labels.npy").tolist()
-    assert test.difficulty.tolist() == [(row == 1).sum() for row in np.load(sudoku / "test" / "all__inputs.npy")]
+    stored = {tuple(given): answer for given, answer in both(sudoku / "test")}
+    assert {tuple(given) for given in test.inputs.tolist()} == set(stored)
+    for given, answer, empty in zip(test.inputs.tolist(), test.targets.tolist(), test.difficulty.tolist(), strict=True):
+        assert answer == stored[tuple(given)]
+        assert empty == given.count(1)
     train = task.examples(torch.arange(3), 0)
     assert sorted(train.inputs.tolist()) == sorted(np.load(sudoku / "train" / "all__inputs.npy").tolist())
     images = make_puzzle_task(SudokuTask(data="sudoku-extreme", augmentations=500), seed=0).examples(torch.arange(60), 0)
@@ -51,6 +59,31 @@ def test_stored_puzzles_are_trained_in_their_images_and_tested_as_they_are(sudok
     for puzzle, answer in zip(images.inputs, images.targets, strict=True):
         assert sorted(answer[:9].tolist()) == list(range(2, 11))
         assert ((puzzle == 1) | (puzzle == answer)).all()
+
+
+@pytest.mark.parametrize("kind", ["sudoku", "maze"])
+def test_some_stored_test_puzzles_are_a_drawn_subset_that_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Rows that say their own number: the first 100 of 1000 are the same, they are not the first of the file, all are all."""
+    monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))
+    cells = 81 if kind == "sudoku" else 900
+    numbered = np.ones((2000, cells), np.int32)
+    numbered[:, :2] = np.stack([np.arange(2000) // 50 + 2, np.arange(2000) % 50 + 2], axis=1)
+    for part in ("train", "test"):
+        write(tmp_path / "numbered" / part, numbered, numbered, 11)
+
+    def asked(items: int, data_seed: int = 0, seed: int = 0) -> list[int]:
+        config = (SudokuTask if kind == "sudoku" else MazeTask)(data="numbered", data_seed=data_seed)
+        inputs = make_puzzle_task(config, seed).evaluation_examples(torch.arange(items)).inputs
+        return [(first - 2) * 50 + second - 2 for first, second in inputs[:, :2].tolist()]
+
+    assert asked(1000)[:100] == asked(100) == asked(100, seed=1)
+    assert asked(2000)[:1000] == asked(1000)
+    assert sorted(asked(2000)) == list(range(2000))
+    assert set(asked(100)) != set(range(100))
+    assert set(asked(100)) != set(asked(100, data_seed=1))
+    assert 900 < np.mean(asked(400)) < 1100, "of 400 even draws without return the mean has a standard error of 26"
 
 
 def test_a_folder_can_be_named_by_its_path(sudoku: Path) -> None:
@@ -65,9 +98,10 @@ def test_mazes_are_read_in_the_same_format(tmp_path: Path, monkeypatch: pytest.M
     for part in ("train", "test"):
         write(tmp_path / "maze-hard" / part, made.inputs.numpy(), made.targets.numpy(), 6)
     found = make_puzzle_task(MazeTask(data="maze-hard"), seed=0).evaluation_examples(torch.arange(2))
-    assert torch.equal(found.inputs, made.inputs)
-    assert torch.equal(found.targets, made.targets)
-    assert torch.equal(found.difficulty, made.difficulty)
+    order = [0, 1] if torch.equal(found.inputs[0], made.inputs[0]) else [1, 0]
+    assert torch.equal(found.inputs, made.inputs[order])
+    assert torch.equal(found.targets, made.targets[order])
+    assert torch.equal(found.difficulty, made.difficulty[order])
 
 
 def test_a_damaged_folder_is_refused(sudoku: Path) -> None:
