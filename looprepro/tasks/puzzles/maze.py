@@ -17,7 +17,6 @@ from torch import Tensor
 from looprepro import randomness
 from looprepro.config.puzzles import MazeTask
 from looprepro.files.errors import ConfigError
-from looprepro.tasks.puzzles.epochs import shuffled
 from looprepro.tasks.puzzles.maze_rules import (
     GOAL,
     PATH,
@@ -47,8 +46,7 @@ class Maze(StoredOrMade):
 
     def examples(self, rows: Tensor, step: int) -> PuzzleBatch:
         """Training mazes number ``rows``: every maze once per epoch, turned and mirrored where the task says so."""
-        items = min(self.config.train_items, len(self._train)) if self._train else self.config.train_items
-        inputs, labels = self._mazes(self._train, TRAIN, shuffled(self.seed, rows.cpu(), items))
+        inputs, labels = self._mazes(self._train, TRAIN, self._trained(rows))
         if self.config.dihedral:
             numbers = randomness.integers(self.seed, randomness.AUGMENTATION, 0, rows.cpu(), 1, 8)[:, 0].tolist()
             inputs = np.stack([turned(grid, number) for grid, number in zip(inputs, numbers, strict=True)])

@@ -51,6 +51,7 @@ class StoredPuzzles:
 class StoredOrMade(Graded):
     """Puzzles on a grid: those of a prepared data set, or generated ones where the configuration names none."""
 
+    config: SudokuTask | MazeTask
     puzzle_identifiers = 1
 
     def __init__(self, config: SudokuTask | MazeTask, seed: int) -> None:
@@ -60,6 +61,13 @@ class StoredOrMade(Graded):
         self._test = prepared(config.data, "test") if config.data else None
         self.evaluation_limit = len(self._test) if self._test else None
         self.grid = config.grid
+
+    def _trained(self, rows: Tensor) -> Tensor:
+        """Int64 ``[rows]``: the training puzzle of each row, every one of ``train_items`` once per epoch. Of stored ones these
+        are a sample drawn by ``data_seed``, as HRM's builder draws it; generated ones are the first so many."""
+        items = min(self.config.train_items, len(self._train)) if self._train else self.config.train_items
+        chosen = shuffled(self.seed, rows.cpu(), items)
+        return shuffled(self._data_seed, chosen, len(self._train)) if self._train else chosen
 
     def _asked(self, rows: Tensor) -> Tensor:
         """Int64 ``[rows]``: the test puzzle of each evaluation row. Stored ones in an order drawn by ``data_seed``, so that the

@@ -19,7 +19,6 @@ from torch import Tensor
 from looprepro import randomness
 from looprepro.config.puzzles import SudokuTask
 from looprepro.files.errors import ConfigError
-from looprepro.tasks.puzzles.epochs import shuffled
 from looprepro.tasks.puzzles.stored import StoredOrMade, StoredPuzzles
 from looprepro.tasks.puzzles.sudoku_rules import Ints, Solver, fingerprint, key_count, places
 from looprepro.tasks.puzzles.task import PuzzleBatch
@@ -38,8 +37,7 @@ class Sudoku(StoredOrMade):
 
     def examples(self, rows: Tensor, step: int) -> PuzzleBatch:
         """Training puzzles number ``rows``: every puzzle once per epoch, in one of its symmetric images."""
-        items = min(self.config.train_items, len(self._train)) if self._train else self.config.train_items
-        chosen = shuffled(self.seed, rows.cpu(), items)
+        chosen = self._trained(rows)
         givens, solutions = self._stored(self._train, chosen) if self._train else self._generated(TRAIN, chosen)
         givens, solutions = self._augment(givens, solutions, chosen, rows.cpu())
         return self._batch(givens, solutions, rows)

@@ -33,6 +33,19 @@ def both(part: Path) -> list[tuple[list[int], list[int]]]:
     return list(zip(inputs, labels, strict=True))
 
 
+def store_numbered(folder: Path, kind: str) -> None:
+    """2000 rows that say their own number, as both parts."""
+    numbered = np.ones((2000, 81 if kind == "sudoku" else 900), np.int32)
+    numbered[:, :2] = np.stack([np.arange(2000) // 50 + 2, np.arange(2000) % 50 + 2], axis=1)
+    for part in ("train", "test"):
+        write(folder / part, numbered, numbered, 11)
+
+
+def numbers(inputs: torch.Tensor) -> list[int]:
+    """Which rows of :func:`store_numbered` these are."""
+    return [(first - 2) * 50 + second - 2 for first, second in inputs[:, :2].tolist()]
+
+
 @pytest.fixture
 def sudoku(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three training and two test puzzles made here, stored as tokens of the format: empty 1, digit + 1."""
@@ -67,16 +80,11 @@ def test_some_stored_test_puzzles_are_a_drawn_subset_that_grows(
 ) -> None:
     """Rows that say their own number: the first 100 of 1000 are the same, they are not the first of the file, all are all."""
     monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))
-    cells = 81 if kind == "sudoku" else 900
-    numbered = np.ones((2000, cells), np.int32)
-    numbered[:, :2] = np.stack([np.arange(2000) // 50 + 2, np.arange(2000) % 50 + 2], axis=1)
-    for part in ("train", "test"):
-        write(tmp_path / "numbered" / part, numbered, numbered, 11)
+    store_numbered(tmp_path / "numbered", kind)
 
     def asked(items: int, data_seed: int = 0, seed: int = 0) -> list[int]:
         config = (SudokuTask if kind == "sudoku" else MazeTask)(data="numbered", data_seed=data_seed)
-        inputs = make_puzzle_task(config, seed).evaluation_examples(torch.arange(items)).inputs
-        return [(first - 2) * 50 + second - 2 for first, second in inputs[:, :2].tolist()]
+        return numbers(make_puzzle_task(config, seed).evaluation_examples(torch.arange(items)).inputs)
 
     assert asked(1000)[:100] == asked(100) == asked(100, seed=1)
     assert asked(2000)[:1000] == asked(1000)
@@ -89,7 +97,26 @@ def test_some_stored_test_puzzles_are_a_drawn_subset_that_grows(
 def test_a_folder_can_be_named_by_its_path(sudoku: Path) -> None:
     task = make_puzzle_task(SudokuTask(data=f"{sudoku}/", train_items=2, augmentations=0), seed=0)
     seen = {tuple(row) for row in task.examples(torch.arange(10), 0).inputs.tolist()}
-    assert len(seen) == 2, "train_items takes the first so many"
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("kind", ["sudoku", "maze"])
+def test_stored_training_puzzles_are_a_drawn_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """As HRM's builder: 100 of 2000, not the head of the file, the same for every seed, each once per epoch."""
+    monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))
+    store_numbered(tmp_path / "numbered", kind)
+
+    def trained(rows: range, data_seed: int = 0, seed: int = 0) -> list[int]:
+        kept = {"augmentations": 0} if kind == "sudoku" else {"dihedral": False}
+        config = (SudokuTask if kind == "sudoku" else MazeTask)(data="numbered", train_items=100, data_seed=data_seed, **kept)
+        return numbers(make_puzzle_task(config, seed).examples(torch.tensor(rows), 0).inputs)
+
+    first, second = trained(range(100)), trained(range(100, 200))
+    assert len(set(first)) == 100
+    assert set(first) == set(second) == set(trained(range(100), seed=1))
+    assert first != second
+    assert set(first) != set(range(100))
+    assert set(first) != set(trained(range(100), data_seed=1))
 
 
 def test_mazes_are_read_in_the_same_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
