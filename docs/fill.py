@@ -34,6 +34,8 @@ SCALE = "mini"
 PAGES = ("README.md", "docs/mini-study.md", "docs/reproducing.md")
 BLOCK = re.compile(r"(?P<head><!-- generated: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 VERDICTS = ("supported", "contradicted", "undecided", "single run", "no data")
+GPU_BYTES = 80e9
+"""Memory of the H100 that the profiles in slurm/ are for."""
 NOTHING = f"*Not run yet: nothing has been collected at scale {SCALE}.*"
 
 
@@ -208,20 +210,26 @@ def span(values: Sequence[float]) -> str:
 
 def paper_hours(study: Study) -> str:
     """What ``looprepro plan SWEEP --scale paper`` estimates where nothing has been measured: training only."""
-    plans = {expansion.sweep.name: decide(expansion.cells, {}) for expansion in expansions("paper")}
-    rows = [
-        hours_row(expansion, plans[expansion.sweep.name])
-        for expansion in expansions("paper")
-        if plans[expansion.sweep.name].to_run
-    ]
-    measuring = [f"`{name}`" for name, made in plans.items() if not made.to_run]
+    plans = {expansion.sweep.name: (expansion, decide(expansion.cells, {})) for expansion in expansions("paper")}
+    head = (
+        "sweep",
+        "what",
+        "cells",
+        "GPUs a cell",
+        "hours a cell",
+        "all cells",
+        "GB a process",
+        "processes in 80 GB",
+        "jobs a cell",
+    )
+    measuring = [f"`{name}`" for name, (_, made) in plans.items() if not made.to_run]
     everything = decide(merge(expansions("paper")), {})
     cores = sum(item.hours or 0.0 for item in everything.to_run if item.cell.execution.device == "cpu")
     gpus = sum(item.hours or 0.0 for item in everything.to_run) - cores
-    one = max(item.hours or 0.0 for item in plans["table1"].to_run)
+    one = max(item.hours or 0.0 for item in plans["table1"][1].to_run)
     return "\n\n".join(
         [
-            table(("sweep", "what", "cells", "GPUs a cell", "hours a cell", "all cells", "GB a process", "jobs a cell"), rows),
+            table(head, [hours_row(expansion, made) for expansion, made in plans.values() if made.to_run]),
             f"All sweeps together, cells that two of them share counted once: about {shown_hours(gpus)} GPU-hours and "
             f"{shown_hours(cores)} core-hours for {everything.wanted} cells. {', '.join(measuring)} train nothing: they "
             "measure the cells of `table4`.",
@@ -229,8 +237,10 @@ def paper_hours(study: Study) -> str:
             f"H100 by its data sheet ({GPU_FLOPS / 1e12:.0f} TFLOP/s in float32, {GPU_BFLOAT16_FLOPS / 1e12:.0f} in bfloat16). "
             f"The fraction is a guess and **no GPU was measured**. For a cell of Table 1 it gives {shown_hours(one)} hours; "
             f"the sweep's own note reads: {load_sweep('table1').scale('paper').note}",
+            "Memory is arithmetic too: parameters, optimiser and what a backward pass keeps. " + too_large(everything),
             "Jobs a cell: time limits of `slurm/h100.yaml` or, for several GPUs, `slurm/h100x8.yaml`, that the longest cell "
-            "goes through, if cells that share a GPU there slow each other down in proportion to their number (not measured).",
+            "goes through, if as many cells as fit share a GPU there (`cells_per_job` at most) and slow each other down in "
+            "proportion to their number (not measured).",
             measured_fraction(),
         ]
     )
@@ -241,7 +251,9 @@ def hours_row(expansion: Expansion, made: Plan) -> tuple[object, ...]:
     longest = max(made.to_run, key=lambda item: (item.hours or 0.0) / item.cell.execution.ranks)
     execution, hours = longest.cell.execution, [item.hours or 0.0 for item in made.to_run]
     profile = load_profile("h100x8" if execution.ranks > 1 else "h100")
-    sharing = 1 if execution.ranks > 1 else profile.cells_per_job
+    memory = sorted({memory_bytes(item.cell.cell) or 0.0 for item in made.to_run})
+    fitting = [int(GPU_BYTES // bytes_) for bytes_ in (memory[-1], memory[0])]
+    sharing = 1 if execution.ranks > 1 else max(1, min(profile.cells_per_job, fitting[0]))
     wall = (longest.hours or 0.0) / execution.ranks * sharing
     on_cpu = execution.device == "cpu"
     return (
@@ -251,8 +263,24 @@ def hours_row(expansion: Expansion, made: Plan) -> tuple[object, ...]:
         "none, a core" if on_cpu else execution.ranks,
         span(hours),
         shown_hours(sum(hours)),
-        f"{max(memory_bytes(item.cell.cell) or 0.0 for item in made.to_run) / 1e9:.2g}",
+        span([bytes_ / 1e9 for bytes_ in memory]),
+        "" if on_cpu else "–".join(dict.fromkeys(map(str, fitting))),
         "" if on_cpu else math.ceil(wall / (time_limit_seconds(profile.time) / 3600)),
+    )
+
+
+def too_large(everything: Plan) -> str:
+    """Which cells want more than one GPU has."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for item in everything.to_run:
+        if (bytes_ := memory_bytes(item.cell.cell) or 0.0) > GPU_BYTES:
+            found.setdefault((item.cell.placements[0].sweep, item.cell.cell.task.kind), []).append(bytes_ / 1e9)
+    if not found:
+        return "Every cell fits a GPU with 80 GB."
+    listed = "; ".join(f"{len(of)} on `{kind}` in `{sweep}` ({span(of)} GB)" for (sweep, kind), of in found.items())
+    return (
+        f"**Not every cell fits a GPU with 80 GB: {listed}.** Fixed-point reasoners train in one process, so these need a GPU "
+        "with more memory or a smaller `training.batch`, which is another study with other cells; neither was tried."
     )
 
 

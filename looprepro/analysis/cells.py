@@ -5,10 +5,10 @@ One JSON document a line, sorted, each kind in its place:
     {"environment": <hash>, "provenance": {commit, versions, processor, Python, platform, threads, ...}}
     {"evaluation": <id>, "settings": {...}}
     {"cell": <id>, "config": the whole configuration that the id is a hash of, "attempts": [{"attempt", "status", "cause",
-     "step", "device_seconds", "environment": <hash>, "log": {"bytes", "sha256", "end"}, "changes": the same of a diff}],
+     "step", "device_seconds", "environment": <hash>, "log": {"bytes", "sha256", "end"}, "metrics" and "changes" likewise}],
      "evaluations": [<id>], "data": [hash of the text it was measured on]}
 
-The log of the training itself (losses and so on) is in series.parquet. Lines are merged as rows are: that of a cell whose
+What metrics.jsonl says (losses and so on) is in series.parquet. Lines are merged as rows are: that of a cell whose
 folder is gone stays for as long as its rows do.
 """
 

@@ -44,7 +44,8 @@ class CellRecord:
     series: list[Document] = field(default_factory=list)
     """series.json of the attempts that have one, attempts ascending."""
     attempts: list[Document] = field(default_factory=list)
-    """How each attempt went, attempts ascending: number, status, cause, step, device seconds, provenance, log, changes."""
+    """How each attempt went, attempts ascending: number, status, cause, step, device seconds, provenance, and size and
+    checksum of its files log, metrics and changes."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -81,7 +82,7 @@ def _account(record: CellRecord, path: str, attempt: AttemptReading) -> Document
         "device_seconds": round(attempt.seconds, 3),
         "provenance": _document(record, f"{path}/provenance.json"),
     }
-    for name, file in (("log", "log.txt"), ("changes", "changes.diff")):
+    for name, file in (("log", "log.txt"), ("metrics", "metrics.jsonl"), ("changes", "changes.diff")):
         content = _bytes(record, f"{path}/{file}")
         if content is not None:
             account[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -20,6 +20,7 @@ from looprepro.planning import PlannedCell, expand, load_sweep
 from looprepro.store import Store
 
 LOG = b"cell x, attempt 2, 2026-11-30\n" + 500 * b"." + b"\nthe end\n"
+METRICS = b'{"step": 60, "loss": 1.5}\n'
 
 
 def attempt(store: Store, planned: PlannedCell, commit: str, status: Any, log: bytes) -> None:
@@ -30,6 +31,7 @@ def attempt(store: Store, planned: PlannedCell, commit: str, status: Any, log: b
     held = store.claim(planned.id, contents=contents)
     assert held is not None
     if status == "done":
+        (held.path / "metrics.jsonl").write_bytes(METRICS)
         held.publish_result({"status": "done", "step": 60, "reason": "", "resumed": 1})
         for wanted in planned.evaluations:
             document = {"evaluation": wanted.evaluation.model_dump(mode="json"), "data": "text", "series": {}}
@@ -82,6 +84,9 @@ def test_a_line_names_the_configuration_the_attempts_and_where_they_ran(
         "sha256": hashlib.sha256(LOG).hexdigest(),
         "end": LOG[-400:].decode(),
     }
+    assert first[1]["metrics"] == {"bytes": len(METRICS), "sha256": hashlib.sha256(METRICS).hexdigest()}
+    assert "metrics" not in first[0]
+    assert "changes" not in first[1]
 
 
 def test_a_line_stays_while_its_rows_do(store: Store, planned: tuple[PlannedCell, ...], tmp_path: Path) -> None:
