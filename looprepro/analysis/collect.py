@@ -86,7 +86,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
             damaged.add(record.id)
         texts.add(record, {place.sweep for place in wanted[record.id]})
         drawn = cell_series(record)
-        if drawn:
+        if drawn and record.presence.status in ENDED:  # what is missing leaves neither rows nor half a curve
             series[record.id] = drawn
         digest = digest_of(drawn.get("loss")) if record.presence.status in ENDED else None
         fresh[record.id] = cell_rows(record, wanted[record.id], digest)

@@ -135,13 +135,14 @@ def test_failed_and_running_cells_are_told_apart(expansion: Expansion, tmp_path:
     store.record_request(request_document(expansion))
     failing, running = expansion.cells[:2]
     start(store, failing).end("failed", "out of memory at step 3")
-    start(store, running)
+    (start(store, running).path / "metrics.jsonl").write_text('{"step": 1, "loss": 4.0}\n')
     collected = collect_scale(store, tmp_path / "results", "smoke")
     assert collected.statuses == {"failed": 1, "planned": 4, "running": 1}
     rows = load_results(tmp_path / "results", "smoke").rows
     assert {(row["cell"], row["status"], row["cause"]) for row in rows} == {(failing.id, "failed", "out of memory at step 3")}
     entry = build_table(table_plan(expansion), rows).entries[0][0]
     assert (entry.n, entry.failed, entry.missing) == (0, 1, 1)
+    assert load_results(tmp_path / "results", "smoke").series("loss") == {}, "half a curve would have no row to belong to"
 
 
 def test_a_diverged_cell_shows_in_the_table(store: Store, expansion: Expansion, tmp_path: Path) -> None:
