@@ -28,6 +28,8 @@ from looprepro.planning import Expansion, Plan, available_sweeps, expand, load_s
 from looprepro.planning import plan as decide
 from looprepro.planning.claims import PAPERS, load_claims
 from looprepro.planning.estimate import FRACTION_OF_PEAK, GPU_BFLOAT16_FLOPS, GPU_FLOPS
+from looprepro.report.fixed_point import FIGURES as FIXED_POINT
+from looprepro.report.plots import CAPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALE = "mini"
@@ -71,12 +73,21 @@ class Study:
         return path.read_text(encoding="utf-8").rstrip() if path.exists() else None
 
     def figures(self, *stems: str) -> list[str]:
-        """Image links to those figures that were drawn."""
+        """Image links to those figures that were drawn, each with its caption, its pdf and the csv of what it shows."""
         return [
-            f"![{stem.replace('_', ' ')}, scale {self.scale}]({self.up}/figures/{stem}.png)"
+            f"![{stem.replace('_', ' ')}, scale {self.scale}]({self.up}/figures/{stem}.png)\n\n"
+            f"{caption(stem)} Scale {self.scale}; as [pdf]({self.up}/figures/{stem}.pdf), [csv]({self.up}/figures/{stem}.csv)."
             for stem in stems
             if (self.folder / "figures" / f"{stem}.png").exists()
         ]
+
+
+def caption(stem: str) -> str:
+    """What the figure of that file name shows, in the words of the report."""
+    if stem in FIXED_POINT:
+        return FIXED_POINT[stem][2]
+    figure, _, sweep = stem.partition("-")
+    return CAPTIONS[figure] + (f" `{sweep}`." if sweep else "")
 
 
 def table1(study: Study) -> str:

@@ -140,7 +140,11 @@ def test_figures_that_were_not_drawn_are_not_linked(fill: ModuleType, made_up: P
     figures.mkdir(parents=True)
     (figures / "groups.png").write_bytes(b"\x89PNG")
     block = fill.headline_figures(fill.Study(tmp_path, "mini", "../"))
-    assert block == "![groups, scale mini](../results/mini/figures/groups.png)"
+    assert block.splitlines()[0] == "![groups, scale mini](../results/mini/figures/groups.png)"
+    assert block.count("](") == 3
+    assert "[csv](../results/mini/figures/groups.csv)" in block
+    assert fill.caption("groups-table8") == fill.caption("groups") + " `table8`."
+    assert fill.caption("fprm_fig2a").startswith("Figure 2a: ")
 
 
 def test_the_hours_are_those_of_plan(fill: ModuleType, tmp_path: Path) -> None:

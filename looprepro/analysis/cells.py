@@ -57,13 +57,14 @@ class Cells:
             line["data"] = sorted(texts)
         self.cell[record.id] = line
 
-    def keep(self, ids: Collection[str]) -> None:
-        """Drop the cells that are not among ``ids``, and what no cell refers to any more."""
+    def keep(self, ids: Collection[str]) -> int:
+        """Drop the cells that are not among ``ids``, and what no cell refers to any more; how many of ``ids`` have no line."""
         self.cell = {id: line for id, line in self.cell.items() if id in ids}
         environments = {attempt["environment"] for line in self.cell.values() for attempt in line["attempts"]}
         evaluations = {id for line in self.cell.values() for id in line["evaluations"]}
         self.environment = {known: line for known, line in self.environment.items() if known in environments}
         self.evaluation = {id: line for id, line in self.evaluation.items() if id in evaluations}
+        return len(set(ids) - set(self.cell))
 
     def text(self) -> str:
         """The file's content."""

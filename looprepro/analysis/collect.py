@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from looprepro.analysis.cells import read_cells, write_cells
+from looprepro.analysis.cells import CELLS, read_cells, write_cells
 from looprepro.analysis.placements import Placement, placements
 from looprepro.analysis.results import (
     Points,
@@ -102,7 +102,8 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     archived = {row["cell"] for row in rows} - existing
     statuses["archived"] += len(archived & set(wanted))
     statuses["planned"] += len(set(wanted) - set(fresh) - archived)
-    cells.keep({row["cell"] for row in rows})
+    if unknown := cells.keep({row["cell"] for row in rows}):
+        warnings.append(f"{unknown} cells have rows and no line in {CELLS}: an older version collected them, and runs/ is gone")
     write_cells(folder, cells)
     write_results(folder, rows, merge_series(old_series, series, gone))
     return Collected(

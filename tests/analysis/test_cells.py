@@ -104,6 +104,17 @@ def test_a_line_stays_while_its_rows_do(store: Store, planned: tuple[PlannedCell
     assert [line["provenance"]["commit"] for line in lines(tmp_path) if "environment" in line] == ["bbb"]
 
 
+def test_cells_of_which_nothing_but_rows_is_known_are_counted(
+    store: Store, planned: tuple[PlannedCell, ...], tmp_path: Path
+) -> None:
+    """Collected by a version that kept no lines, then runs/ was deleted."""
+    assert collect_scale(store, tmp_path, "smoke").warnings == ()
+    (tmp_path / "smoke" / CELLS).unlink()
+    shutil.rmtree(store.root / "cells" / planned[0].id)
+    (warning,) = collect_scale(store, tmp_path, "smoke").warnings
+    assert warning.startswith("1 cells have rows and no line in cells.jsonl")
+
+
 def test_a_damaged_file_is_named_and_not_overwritten(store: Store, tmp_path: Path) -> None:
     collect_scale(store, tmp_path, "smoke")
     path = tmp_path / "smoke" / CELLS
