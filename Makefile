@@ -13,7 +13,7 @@ TORCH_INDEX_URL ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow test-slurm lint type bench tables figures reproduce-all clean
+.PHONY: help setup test test-slow test-slurm lint type bench tables figures readme reproduce-all clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,7 @@ lint: setup ## ruff and the import contracts
 
 type: setup ## mypy
 	$(BIN)/mypy
+	$(BIN)/mypy docs/fill.py
 
 # A figure below its bound does not hide the others: everything is measured, and the exit code says 1.
 bench: setup ## print the performance ratios (an idle machine, please)
@@ -57,24 +58,34 @@ bench: setup ## print the performance ratios (an idle machine, please)
 	done; \
 	exit $$status
 
-tables: setup ## collect and render the tables of SCALE
-	$(BIN)/looprepro collect --scale $(SCALE)
+# results/SCALE from what runs/ has and from what was collected before: in a fresh clone from the committed parquet files alone.
+# $(1): options of collect. A part that fails does not hide the others; `report` draws the figures too.
+define REGENERATE
+$(BIN)/looprepro collect --scale $(SCALE) $(1) || status=1; \
+	if [ ! -e results/$(SCALE)/results.parquet ]; then exit 1; fi; \
+	$(BIN)/looprepro claims --scale $(SCALE) >/dev/null || status=1; \
+	$(BIN)/looprepro report --scale $(SCALE) || status=1
+endef
 
-figures: setup ## draw the figures of SCALE
-	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect fixed_point --scale $(SCALE)
+# Missing numbers are named, and are no failure here: a study is published in parts. Exit code 1: something was not written.
+tables: setup ## regenerate results/SCALE without running a cell: tables, claims.json, figures and their csv, report.html
+	@status=0; $(call REGENERATE,--partial); exit $$status
+
+figures: setup ## draw every figure of SCALE that there are data for
+	$(BIN)/looprepro plot --scale $(SCALE)
+
+readme: setup ## fill the generated blocks of README.md and docs/ from results/mini
+	$(BIN)/python docs/fill.py
 
 # A failed cell does not hide the numbers of the others: everything is collected and printed, and the exit code says 1.
-reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), collect, print the tables, draw the figures, write the report
+reproduce-all: setup ## run every sweep at SCALE (smoke, mini, paper), then regenerate results/SCALE and print the tables
 	@status=0; \
 	$(BIN)/looprepro sweep --all --scale $(SCALE) --executor $(EXECUTOR) \
 	  $(if $(filter slurm,$(EXECUTOR)),--profile $(PROFILE) $(if $(WAIT),--wait)) || status=$$?; \
 	if [ $$status -ge 2 ]; then exit $$status; fi; \
 	$(if $(filter slurm,$(EXECUTOR)),$(BIN)/looprepro status --scale $(SCALE);) \
-	$(BIN)/looprepro collect --scale $(SCALE) || status=1; \
-	if ! ls results/$(SCALE)/tables/*.txt >/dev/null 2>&1; then exit 1; fi; \
-	cat results/$(SCALE)/tables/*.txt; \
-	$(BIN)/looprepro plot gram spectrum groups depth positions curves defect fixed_point --scale $(SCALE) || status=1; \
-	$(BIN)/looprepro report --scale $(SCALE) || status=1; \
+	$(call REGENERATE,); \
+	cat results/$(SCALE)/tables/*.txt || status=1; \
 	exit $$status
 
 clean: ## remove the virtual environment and caches; runs/ and results/ stay

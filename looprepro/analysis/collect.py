@@ -1,8 +1,10 @@
-"""runs/ -> results/<scale>/: read every requested cell, merge with what was collected before, replace the two files.
+"""runs/ -> results/<scale>/: read every requested cell, merge with what was collected before, replace the three files.
 
 Merging (the archive): rows of a cell whose folder is gone stay and are marked archived; rows are replaced only by the
-same cell; ``prune`` alone deletes. Numbers are never replaced by the absence of numbers, with one exception: where a
-file of an existing cell is damaged, the cell is named and what the file said is missing until it is run again.
+same cell; ``prune`` alone deletes. Where runs/ has no cell of the scale at all, as in a fresh clone with committed
+results, that says nothing about any of them: all stays as it is, mark included, to the byte. Numbers are never replaced
+by the absence of numbers, with one exception: where a file of an existing cell is damaged, the cell is named and what
+the file said is missing until it is run again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from looprepro.analysis.cells import CELLS, read_cells, write_cells
 from looprepro.analysis.placements import Placement, placements
 from looprepro.analysis.results import (
     Points,
@@ -62,7 +65,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     files as they were.
     """
     folder = folder_of(results_dir, scale)
-    old_rows, old_series = read_rows(folder), read_series(folder)
+    old_rows, old_series, cells = read_rows(folder), read_series(folder), read_cells(folder)
     wanted = placements(source.requests(scale))
     if not wanted and not old_rows:
         raise nothing_collected(folder, scale)
@@ -83,10 +86,12 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
             damaged.add(record.id)
         texts.add(record, {place.sweep for place in wanted[record.id]})
         drawn = cell_series(record)
-        if drawn:
+        if drawn and record.presence.status in ENDED:  # what is missing leaves neither rows nor half a curve
             series[record.id] = drawn
         digest = digest_of(drawn.get("loss")) if record.presence.status in ENDED else None
         fresh[record.id] = cell_rows(record, wanted[record.id], digest)
+        if any("value" in row for row in fresh[record.id]) or (fresh[record.id] and record.id not in cells.cell):
+            cells.add(record)
         if digest is not None and "seed" in record.config:
             repeated = _repeated_curve(curves, record.id, record.config, digest)
             warnings += [repeated] if repeated else []
@@ -94,9 +99,12 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     existing = set(fresh) | source.existing({row["cell"] for row in old_rows} - set(fresh))
     rows = _merge(old_rows, fresh, existing, damaged, prune)
     gone = {row["cell"] for row in old_rows} - existing if prune else set()
-    archived = {row["cell"] for row in rows if row.get("archived")}
+    archived = {row["cell"] for row in rows} - existing
     statuses["archived"] += len(archived & set(wanted))
     statuses["planned"] += len(set(wanted) - set(fresh) - archived)
+    if unknown := cells.keep({row["cell"] for row in rows}):
+        warnings.append(f"{unknown} cells have rows and no line in {CELLS}: an older version collected them, and runs/ is gone")
+    write_cells(folder, cells)
     write_results(folder, rows, merge_series(old_series, series, gone))
     return Collected(
         scale,
@@ -117,7 +125,7 @@ def _merge(old: Iterable[Row], fresh: dict[str, list[Row]], existing: set[str], 
         cell = row["cell"]
         if cell not in existing:
             if not prune:
-                kept.append(row | {"archived": True})
+                kept.append(row | {"archived": True} if existing else row)
         elif cell not in fresh:
             kept.append(row | {"archived": False})  # nobody asks for it any more, so it was not read
         elif cell not in damaged and "value" in row and _place(row) not in measured:

@@ -102,7 +102,8 @@ def read_series(folder: Path) -> pyarrow.Table:
 
 
 def write_results(folder: Path, rows: list[Row], series: pyarrow.Table) -> None:
-    """Replace both files, each atomically; equal content gives equal bytes (with one version of pyarrow).
+    """Replace both files, each atomically; equal content gives equal bytes (with one version of pyarrow), and a file that
+    holds the content already is not touched (by whichever version it was written).
 
     Series go first: whoever reads in between finds no row whose curve is missing.
     """
@@ -179,6 +180,8 @@ def _read(path: Path) -> pyarrow.Table:
 def _write(path: Path, table: pyarrow.Table) -> None:
     import pyarrow.parquet as pq
 
+    if path.exists() and _read(path).equals(table):
+        return
     write_with(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
 
 

@@ -14,13 +14,24 @@ if TYPE_CHECKING:
     from looprepro.analysis.table import Table
 
 Prune = Annotated[bool, typer.Option("--prune", help="Delete the rows of cells whose folder is gone, instead of keeping them.")]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Numbers that are missing are named, but are no reason for exit code 1.")
+]
 SHOWN = 20
 
 
 def collect(
-    scale: Scale = None, runs: Runs = RUNS, results: ResultsFolder = RESULTS, prune: Prune = False, as_json: Json = False
+    scale: Scale = None,
+    runs: Runs = RUNS,
+    results: ResultsFolder = RESULTS,
+    prune: Prune = False,
+    partial: Partial = False,
+    as_json: Json = False,
 ) -> None:
-    """Gather every finished cell into results/<scale>/ and render the tables there. Exit code 1 while numbers are missing."""
+    """Gather every finished cell into results/<scale>/ and render the tables there. Exit code 1 while numbers are missing.
+
+    What was collected before stays, so that without runs/ the tables are rendered from results/<scale>/ alone.
+    """
     from looprepro.analysis.collect import collect_scale
     from looprepro.files.errors import StoreError
     from looprepro.report.tables import write_tables
@@ -51,14 +62,17 @@ def collect(
         )
     else:
         counts = ", ".join(f"{n} {name}" for name, n in sorted(found.statuses.items()))
-        typer.echo(f"{found.folder / 'results.parquet'}: {found.rows} rows; cells: {counts or 'none'}")
+        counts = counts or f"none in {runs}, so that all is as it was collected"
+        typer.echo(f"{found.folder / 'results.parquet'}: {found.rows} rows; cells: {counts}")
         if written:
             typer.echo(f"{found.folder / 'tables'}: {', '.join(sorted({path.stem for path in written}))}")
         for name in found.missing[:SHOWN]:
             say(f"missing: {name}")
         if len(found.missing) > SHOWN:
             say(f"and {len(found.missing) - SHOWN} more numbers are missing (looprepro status)")
-    if not found.complete:
+    if short := [table.name for table in tables if not table.complete]:
+        say(f"incomplete: {', '.join(short)} (looprepro status --scale {wanted})")
+    if found.problems or (found.missing and not partial):
         raise typer.Exit(1)
 
 

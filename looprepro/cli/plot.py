@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from looprepro.cli.options import RESULTS, ResultsFolder, Scale, expansions_of, sweep_names
+from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale, expansions_of, say, sweep_names
 
 if TYPE_CHECKING:
     from looprepro.analysis.results import Results
+    from looprepro.planning import Expansion
 
 NAMES = ["gram", "spectrum", "groups", "depth", "positions", "curves", "defect", "fixed_point"]
 """As looprepro.report.plots.FIGURES, and ``fixed_point``, all figures of the second paper; here for completion and help, which
 must not import the room."""
-Figures = Annotated[list[str], typer.Argument(metavar="FIGURE...", help=f"{', '.join(NAMES)}.", autocompletion=lambda: NAMES)]
+Figures = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FIGURE]...",
+        help=f"{', '.join(NAMES)} [default: every figure of every sweep that there are data for].",
+        autocompletion=lambda: NAMES,
+        show_default=False,
+    ),
+]
 OfSweep = Annotated[str, typer.Option("--sweep", help="Whose cells are drawn.", autocompletion=sweep_names)]
 Metric = Annotated[str | None, typer.Option("--metric", help="What groups and depth show; else what the sweep's table shows.")]
 
 
 def plot(
-    figures: Figures,
+    figures: Figures = None,
     sweep: OfSweep = "table1",
     scale: Scale = None,
     results: ResultsFolder = RESULTS,
@@ -32,6 +42,9 @@ def plot(
     from looprepro.report.plots import FIGURES
     from looprepro.report.plots import plot as draw
 
+    if not figures:
+        _every_figure(chosen_scale(scale), results)
+        return
     for figure in figures:
         if figure not in (*FIGURES, "fixed_point"):
             raise ConfigError(f"unknown figure '{figure}'", f"Use one of {', '.join(NAMES)}")
@@ -44,6 +57,36 @@ def plot(
             continue
         for path in draw(figure, found, sweep=expansion.sweep.name, cells=cells, metric=metric or expansion.layout.metric):
             typer.echo(str(path))
+
+
+def _every_figure(scale: str, folder: Path) -> None:
+    """Draw what can be drawn, as the report does, and say why the rest is not. :class:`StoreError` where nothing can be."""
+    from looprepro.analysis.results import load_results
+    from looprepro.files.errors import StoreError
+    from looprepro.report.plots import draw_all
+
+    found = load_results(folder, scale)
+    wanted = present_expansions(found)
+    drawn, undrawn = draw_all(
+        found,
+        {name: {planned.id for planned in expansion.cells} for name, expansion in wanted.items()},
+        {name: expansion.layout.metric for name, expansion in wanted.items()},
+    )
+    for drawing in drawn:
+        for path in drawing.paths:
+            typer.echo(str(path))
+    for line in undrawn:
+        say(f"not drawn: {line}")
+    if not drawn:
+        raise StoreError(f"no figure is drawn of what was collected at scale {scale}", "Name one, and its sweep with --sweep")
+
+
+def present_expansions(found: Results) -> dict[str, Expansion]:
+    """The project's sweeps that have rows, expanded as they are today."""
+    from looprepro.planning import available_sweeps, expand, load_sweep
+
+    present = {row["sweep"] for row in found.rows} & set(available_sweeps())
+    return {name: expand(load_sweep(name), found.scale) for name in sorted(present)}
 
 
 def _fixed_point(found: Results) -> None:

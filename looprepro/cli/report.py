@@ -10,28 +10,26 @@ from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale
 
 
 def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
-    """Write results/<scale>/report.html: claims, tables, figures, cost, provenance and assumptions in one file."""
+    """Write results/<scale>/report.html: claims, tables, figures (drawn anew), cost, provenance, assumptions in one file."""
     from looprepro.analysis.claim_samples import Samples
     from looprepro.analysis.claims import judge
     from looprepro.analysis.decomposition import decomposition
     from looprepro.analysis.results import load_results
     from looprepro.cli.claims import note_of
     from looprepro.cli.collect import tables_of_scale
-    from looprepro.planning import available_sweeps, expand, load_sweep
+    from looprepro.cli.plot import present_expansions
     from looprepro.planning.claims import PAPERS, load_claims
     from looprepro.report.page import write_page
 
     wanted = chosen_scale(scale)
     found = load_results(results, wanted)
-    present = {row["sweep"] for row in found.rows} & set(available_sweeps())
-    expansions = {name: expand(load_sweep(name), wanted) for name in sorted(present)}
     path = write_page(
         found,
         note_of(wanted),
         tables_of_scale(results, wanted),
         [finding for paper in PAPERS for finding in judge(load_claims(paper), found)],
         decomposition(Samples(found)),
-        {name: {planned.id for planned in expansion.cells} for name, expansion in expansions.items()},
+        {name: {planned.id for planned in expansion.cells} for name, expansion in present_expansions(found).items()},
         _assumptions(),
     )
     typer.echo(str(path))

@@ -87,9 +87,9 @@ def planned_scripts(store: Store, work: Sequence[Work], profile: Profile) -> lis
 
 
 def _operators(work: Sequence[Work]) -> set[str]:
-    """Users' own operators among the cells."""
-    methods = {str(item.config.get("model", {}).get("injection", {}).get("method", "")) for item in work}
-    return {method for method in methods if ":" in method}
+    """Users' own operators among the cells. A reasoner's injection may be null."""
+    injections = [item.config.get("model", {}).get("injection") or {} for item in work]
+    return {method for method in (str(injection.get("method", "")) for injection in injections) if ":" in method}
 
 
 def _script(submissions: Submissions, profile: Profile, source: Source, name: str, array: Array) -> str:

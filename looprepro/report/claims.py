@@ -31,6 +31,7 @@ def document(scale: str, note: str, findings: Sequence[Finding], gains: Sequence
                 "family": found.claim.family,
                 "verdict": found.verdict,
                 "reason": found.reason,
+                "decided": decided(found),
                 "p": found.p,
                 "p_adjusted": found.p_adjusted,
                 "deciding": asdict(found.deciding) if found.deciding else None,

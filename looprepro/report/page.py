@@ -19,33 +19,13 @@ from looprepro.analysis.results import Results
 from looprepro.analysis.summary import costs, origins
 from looprepro.analysis.table import Table
 from looprepro.files.atomic import write_text
-from looprepro.files.errors import StoreError
 from looprepro.report.claims import decided, signed
-from looprepro.report.fixed_point import FIGURES as FIXED_POINT
-from looprepro.report.fixed_point import drawable
 from looprepro.report.grid import Grid, grid
 from looprepro.report.markdown import to_html
 from looprepro.report.numbers import DASH, number
-from looprepro.report.plots import plot, plot_fixed_point
+from looprepro.report.plots import Drawing, draw_all
 
 TITLE = "Rotate the Loop and Fixed-Point Reasoners, reproduced"
-CAPTIONS = {
-    "gram": "Figure 2: cosines between the directions of a written state after t and s steps.",
-    "spectrum": "Figure 3: eigenvalues of the state map in the unit disk.",
-    "groups": "What the table shows over the number of groups; the diagonal baseline at the same T as a dashed line.",
-    "depth": "What the table shows over the steps given at evaluation.",
-    "positions": "Accuracy by position of the word at each number of steps.",
-    "curves": "Training loss.",
-    "defect": "Toeplitz defect over the number of steps, for probes on the whole sphere and inside one group.",
-}
-FIGURES_OF_SWEEPS = (
-    ("table1", tuple(CAPTIONS)),
-    ("table2", ("groups",)),
-    ("table4", ("depth",)),
-    ("table5", ("defect",)),
-    ("table8", ("groups",)),
-)
-"""Sweep -> figures that the page shows of it."""
 PIXELS = 1.6
 """Pixels of a figure's file per CSS pixel."""
 
@@ -72,7 +52,7 @@ def write_page(
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    figures, undrawn = _figures(results, cells, {table.name: table.metric for table in tables})
+    drawn, undrawn = draw_all(results, cells, {table.name: table.metric for table in tables})
     text = environment.get_template("page.html.j2").render(
         title=TITLE,
         scale=results.scale,
@@ -82,7 +62,7 @@ def write_page(
         gains=_gains(gains),
         budgets=list(dict.fromkeys(gain.T for gain in gains)),
         tables=[_table(table.name, grid(table)) for table in tables],
-        figures=figures,
+        figures=[_embedded(one) for one in drawn],
         undrawn=undrawn,
         costs=[_cost_line(cost.sweep, cost.statuses, cost.device_hours, cost.unknown) for cost in costs(results.rows)],
         origins=origins(results.rows),
@@ -140,34 +120,12 @@ def _table(name: str, layout: Grid) -> dict[str, Any]:
     return {"name": name, "title": layout.title, "levels": levels, "rows": rows, "notes": layout.notes}
 
 
-def _figures(results: Results, cells: dict[str, set[str]], metrics: dict[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The figures that there are data for, and one line for each of the others; ``metrics``: sweep -> what its table shows."""
-    drawn: list[dict[str, Any]] = []
-    undrawn: list[str] = []
-    for sweep, names in FIGURES_OF_SWEEPS:
-        for name in names if sweep in cells else ():
-            try:
-                metric = metrics.get(sweep, "last_token_accuracy")
-                png = plot(name, results, sweep=sweep, cells=cells[sweep], metric=metric)[0]
-            except StoreError as error:
-                undrawn.append(f"{name}: {error.message}")
-                continue
-            drawn.append(_embedded(png, CAPTIONS[name] + (f" {sweep}." if sweep != "table1" else "")))
-    for stem in drawable(results) if cells else ():
-        sweep, _, caption = FIXED_POINT[stem]
-        try:
-            drawn.append(_embedded(plot_fixed_point(stem, results, cells.get(sweep))[0], caption))
-        except StoreError as error:
-            undrawn.append(f"{stem}: {error.message}")
-    return drawn, undrawn
-
-
-def _embedded(png: Path, caption: str) -> dict[str, Any]:
-    data = png.read_bytes()
+def _embedded(drawing: Drawing) -> dict[str, Any]:
+    data = drawing.paths[0].read_bytes()
     width, height = struct.unpack(">II", data[16:24])  # of the PNG header
     return {
-        "stem": png.stem,
-        "caption": caption,
+        "stem": drawing.stem,
+        "caption": drawing.caption,
         "data": base64.b64encode(data).decode("ascii"),
         "width": round(width / PIXELS),
         "height": round(height / PIXELS),

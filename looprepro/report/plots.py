@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Results
-from looprepro.files.errors import ConfigError
+from looprepro.files.errors import ConfigError, StoreError
 from looprepro.report.curves import curves
 from looprepro.report.defect import defect
 from looprepro.report.depth import depth
 from looprepro.report.figure import style
+from looprepro.report.fixed_point import FIGURES as FIXED_POINT
 from looprepro.report.fixed_point import draw as draw_fixed_point
+from looprepro.report.fixed_point import drawable
 from looprepro.report.gram import gram
 from looprepro.report.groups import groups
 from looprepro.report.positions import positions
@@ -20,6 +23,60 @@ from looprepro.report.spectrum import spectrum
 FIGURES = ("gram", "spectrum", "groups", "depth", "positions", "curves", "defect")
 """Names that ``looprepro plot`` accepts."""
 DEFAULT_SWEEP = "table1"
+CAPTIONS = {
+    "gram": "Figure 2: cosines between the directions of a written state after t and s steps.",
+    "spectrum": "Figure 3: eigenvalues of the state map in the unit disk.",
+    "groups": "What the table shows over the number of groups; the diagonal baseline at the same T as a dashed line.",
+    "depth": "What the table shows over the steps given at evaluation.",
+    "positions": "Accuracy by position of the word at each number of steps.",
+    "curves": "Training loss.",
+    "defect": "Toeplitz defect over the number of steps, for probes on the whole sphere and inside one group.",
+}
+FIGURES_OF_SWEEPS = (
+    ("table1", tuple(CAPTIONS)),
+    ("table2", ("groups",)),
+    ("table4", ("depth",)),
+    ("table5", ("defect",)),
+    ("table8", ("groups",)),
+)
+"""Sweep -> figures that are drawn of it where nobody chooses."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that was drawn: its files (png, pdf, csv) and what it shows."""
+
+    stem: str
+    caption: str
+    paths: tuple[Path, ...]
+
+
+def draw_all(
+    results: Results, cells: Mapping[str, Collection[str]], metrics: Mapping[str, str]
+) -> tuple[list[Drawing], list[str]]:
+    """Draw every figure that there are data for; one line of reason for each of the others.
+
+    ``cells``: sweep -> ids that it wants today. ``metrics``: sweep -> what its table shows.
+    """
+    drawn: list[Drawing] = []
+    undrawn: list[str] = []
+    for sweep, names in FIGURES_OF_SWEEPS:
+        for name in names if sweep in cells else ():
+            try:
+                metric = metrics.get(sweep, "last_token_accuracy")
+                paths = plot(name, results, sweep=sweep, cells=cells[sweep], metric=metric)
+            except StoreError as error:
+                undrawn.append(f"{name}: {error.message}")
+                continue
+            caption = CAPTIONS[name] + (f" {sweep}." if sweep != DEFAULT_SWEEP else "")
+            drawn.append(Drawing(paths[0].stem, caption, tuple(paths)))
+    for stem in drawable(results) if cells else ():
+        sweep, _, caption = FIXED_POINT[stem]
+        try:
+            drawn.append(Drawing(stem, caption, tuple(plot_fixed_point(stem, results, cells.get(sweep)))))
+        except StoreError as error:
+            undrawn.append(f"{stem}: {error.message}")
+    return drawn, undrawn
 
 
 def plot_fixed_point(stem: str, results: Results, cells: Collection[str] | None) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -11,9 +12,11 @@ from typing import Any
 from looprepro.config.presence import Presence
 from looprepro.files.errors import StoreError
 from looprepro.store.layout import attempt_name, read_bytes, read_document
-from looprepro.store.status import CellReading
+from looprepro.store.status import AttemptReading, CellReading
 
 Document = Mapping[str, Any]
+LOG_END = 400
+"""Bytes of a log's end that are kept where the log itself stays behind."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,6 +43,9 @@ class CellRecord:
     """Lines of metrics.jsonl, one list per attempt, attempts ascending. A line cut off by a crash is left out."""
     series: list[Document] = field(default_factory=list)
     """series.json of the attempts that have one, attempts ascending."""
+    attempts: list[Document] = field(default_factory=list)
+    """How each attempt went, attempts ascending: number, status, cause, step, device seconds, provenance, and size and
+    checksum of its files log, metrics and changes."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -54,17 +60,44 @@ def record_of(folder: str, reading: CellReading) -> CellRecord:
             record.evaluations[evaluation_id] = document
         else:
             record.problems.append(Problem(path, "it holds a value that is not finite"))
-    attempts = [attempt.number for attempt in reading.attempts]
-    for number in attempts:
-        attempt = f"{folder}/attempts/{attempt_name(number)}"
-        record.metrics.append(_lines(record, f"{attempt}/metrics.jsonl"))
-        series = _document(record, f"{attempt}/series.json", schema=False)
+    for attempt in reading.attempts:
+        path = f"{folder}/attempts/{attempt_name(attempt.number)}"
+        record.metrics.append(_lines(record, f"{path}/metrics.jsonl"))
+        series = _document(record, f"{path}/series.json", schema=False)
         if series:
             record.series.append(series)
-    if attempts:
-        number = reading.result["attempt"] if reading.result else attempts[-1]
-        record.provenance = _document(record, f"{folder}/attempts/{attempt_name(number)}/provenance.json")
+        record.attempts.append(_account(record, path, attempt))
+    if record.attempts:
+        number = reading.result["attempt"] if reading.result else reading.attempts[-1].number
+        record.provenance = next((one["provenance"] for one in record.attempts if one["attempt"] == number), {})
     return record
+
+
+def _account(record: CellRecord, path: str, attempt: AttemptReading) -> Document:
+    account: dict[str, Any] = {
+        "attempt": attempt.number,
+        "status": attempt.status,
+        "cause": attempt.cause,
+        "step": attempt.step,
+        "device_seconds": round(attempt.seconds, 3),
+        "provenance": _document(record, f"{path}/provenance.json"),
+    }
+    for name, file in (("log", "log.txt"), ("metrics", "metrics.jsonl"), ("changes", "changes.diff")):
+        content = _bytes(record, f"{path}/{file}")
+        if content is not None:
+            account[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            if name == "log":
+                account[name]["end"] = content[-LOG_END:].decode("utf-8", "replace")
+    return account
+
+
+def _bytes(record: CellRecord, path: str) -> bytes | None:
+    try:
+        content = read_bytes(path)
+    except StoreError as error:
+        record.problems.append(Problem(path, error.message))
+        return None
+    return None if content is None else content[0]
 
 
 def _document(record: CellRecord, path: str, *, schema: bool = True) -> Document:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from looprepro.analysis.cells import CELLS
 from looprepro.analysis.collect import collect_scale
 from looprepro.analysis.results import RESULTS, SERIES_FILE, load_results
 from looprepro.config.presence import Presence
@@ -263,7 +264,8 @@ def test_equal_content_gives_equal_bytes_in_whatever_order_it_is_read(two_cells:
 
 def test_a_full_disk_keeps_the_previous_files(two_cells: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collect_scale(two_cells, tmp_path, "smoke")
-    before = {name: (tmp_path / "smoke" / name).read_bytes() for name in (RESULTS, SERIES_FILE)}
+    before = {path.name: path.read_bytes() for path in (tmp_path / "smoke").iterdir()}
+    assert set(before) == {RESULTS, SERIES_FILE, CELLS}
     two_cells.done("a", {8: 0.1, 16: 0.2, 24: 0.3})
 
     def full(descriptor: int) -> None:

@@ -89,11 +89,27 @@ def test_collecting_twice_gives_equal_bytes(store: Store, tmp_path: Path) -> Non
 def test_runs_may_go_and_the_table_stays(store: Store, expansion: Expansion, tmp_path: Path) -> None:
     collect_scale(store, tmp_path / "results", "smoke")
     before = build_table(table_plan(expansion), load_results(tmp_path / "results", "smoke").rows)
-    shutil.rmtree(tmp_path / "runs")
-    collect_scale(Store(tmp_path / "runs"), tmp_path / "results", "smoke")
+    shutil.rmtree(tmp_path / "runs" / "cells" / expansion.cells[0].id)
+    collect_scale(store, tmp_path / "results", "smoke")
     rows = load_results(tmp_path / "results", "smoke").rows
-    assert all(row["archived"] for row in rows)
+    assert {row["cell"] for row in rows if row["archived"]} == {expansion.cells[0].id}
     assert build_table(table_plan(expansion), rows) == before
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["a fresh clone", "a fresh clone in which the sweep was asked for"])
+def test_without_any_cell_in_runs_nothing_collected_is_touched(
+    store: Store, expansion: Expansion, tmp_path: Path, asked: bool
+) -> None:
+    collect_scale(store, tmp_path / "results", "smoke")
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / "results" / "smoke").iterdir()}
+    assert {path.name for path in before} == {"results.parquet", "series.parquet", "cells.jsonl"}
+    shutil.rmtree(tmp_path / "runs")
+    clone = Store(tmp_path / "runs")
+    if asked:
+        clone.record_request(request_document(expansion))
+    collected = collect_scale(clone, tmp_path / "results", "smoke")
+    assert (collected.complete, collected.statuses) == (True, {"archived": 6} if asked else {})
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / "results" / "smoke").iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -119,13 +135,14 @@ def test_failed_and_running_cells_are_told_apart(expansion: Expansion, tmp_path:
     store.record_request(request_document(expansion))
     failing, running = expansion.cells[:2]
     start(store, failing).end("failed", "out of memory at step 3")
-    start(store, running)
+    (start(store, running).path / "metrics.jsonl").write_text('{"step": 1, "loss": 4.0}\n')
     collected = collect_scale(store, tmp_path / "results", "smoke")
     assert collected.statuses == {"failed": 1, "planned": 4, "running": 1}
     rows = load_results(tmp_path / "results", "smoke").rows
     assert {(row["cell"], row["status"], row["cause"]) for row in rows} == {(failing.id, "failed", "out of memory at step 3")}
     entry = build_table(table_plan(expansion), rows).entries[0][0]
     assert (entry.n, entry.failed, entry.missing) == (0, 1, 1)
+    assert load_results(tmp_path / "results", "smoke").series("loss") == {}, "half a curve would have no row to belong to"
 
 
 def test_a_diverged_cell_shows_in_the_table(store: Store, expansion: Expansion, tmp_path: Path) -> None:

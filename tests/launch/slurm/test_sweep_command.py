@@ -54,6 +54,16 @@ def test_a_dry_run_prints_the_script_and_the_cost_without_any_slurm_and_writes_n
     assert fake_cluster.calls() == []
 
 
+def test_cells_without_an_injection_are_submitted_as_any_others(command: Any, tmp_path: Path) -> None:
+    """A fixed-point reasoner has `injection: null`."""
+    done = command(
+        "sweep", "fprm_norms", "--scale", "paper", "--seeds", "0", "--executor", "slurm", "--profile", "h100", "--dry-run"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --gres=gpu:h100:1" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_sweep_above_max_hours_is_refused_before_anything_is_submitted(command: Any, fake_cluster, tmp_path: Path) -> None:
     done = command("sweep", *CELLS, *SLURM, "--max-hours", "1e-9")
     assert done.returncode == 2

@@ -1,0 +1,206 @@
+"""The pages that docs/fill.py fills hold what it would write, and it writes what was collected."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from looprepro.analysis.results import series_table, write_results
+from looprepro.cli.main import app
+from looprepro.launch.profile import available_profiles
+from looprepro.planning import available_sweeps, expand, load_sweep
+from looprepro.planning.claims import PAPERS, load_claims
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("README.md", "docs/mini-study.md", "docs/reproducing.md")
+
+
+@pytest.fixture(scope="module")
+def fill() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fill", ROOT / "docs" / "fill.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 0, (arguments, done.output, done.exception)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """results/ with Table 1 at mini, three seeds: G = 2 far above all others, the diagonal above G = 4 and 8, on A5 only."""
+    folder = tmp_path_factory.mktemp("made_up")
+    levels = {"diagonal": 0.7, "G=1": 0.71, "G=2": 0.9, "G=4": 0.5, "G=8": 0.5, "d/2": 0.6}
+    rows: list[dict[str, Any]] = []
+    for planned in expand(load_sweep("table1"), "mini", seeds="0-2", only=["group=A5"]).cells:
+        for place in planned.placements:
+            axes = dict(place.axes)
+            for e in planned.evaluations:
+                row: dict[str, Any] = {"sweep": "table1", "scale": "mini", "overrides": "", "cell": planned.id}
+                row |= {f"axis_{axis}": role for axis, role in axes.items()}
+                row |= {"seed": planned.cell.seed, "T": e.evaluation.T, "role_T": e.role, "evaluation": e.id}
+                row |= {"metric": "last_token_accuracy", "value": levels[axes["method"]] + 0.001 * planned.cell.seed}
+                row |= {"items": 2048, "status": "done", "commit": "abc", "device": "A Processor", "task_group": "A5"}
+                rows.append(row | {"archived": False, "versions": '{"torch":"2"}', "device_hours": 0.25})
+    write_results(folder / "results" / "mini", rows, series_table({}))
+    where = ("--scale", "mini", "--results", str(folder / "results"))
+    run("collect", *where, "--runs", str(folder / "runs"))
+    run("claims", *where)
+    return folder / "results"
+
+
+def test_the_committed_pages_say_what_the_committed_results_say(fill: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """If this fails: make readme, and commit."""
+    code = fill.main(["--check"])
+    assert (code, capsys.readouterr().out) == (0, "")
+
+
+def test_every_block_is_on_a_page_and_every_page_has_blocks(fill: ModuleType) -> None:
+    assert tuple(fill.PAGES) == PAGES
+    found = {
+        page: [match["name"] for match in fill.BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))] for page in PAGES
+    }
+    assert all(found.values())
+    assert sorted(name for names in found.values() for name in names) == sorted(fill.BLOCKS)
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert text.count("<!-- generated") == text.count("<!-- end -->") == len(found[page])
+
+
+def test_an_unknown_block_is_an_error(fill: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="no-such"):
+        fill.filled("<!-- generated: no-such -->\n<!-- end -->", fill.Study(tmp_path, "mini", ""))
+
+
+def test_filling_replaces_only_what_stands_in_blocks_and_twice_is_once(fill: ModuleType, made_up: Path) -> None:
+    study = fill.Study(made_up, "mini", "")
+    page = "before 0.1\n<!-- generated: table1 -->\nold 0.2\n<!-- end -->\nafter 0.3\n"
+    once = fill.filled(page, study)
+    assert once.startswith("before 0.1\n<!-- generated: table1 -->\n")
+    assert once.endswith("<!-- end -->\nafter 0.3\n")
+    assert "old 0.2" not in once
+    assert fill.filled(once, study) == once
+
+
+def test_the_table_is_the_products_own(fill: ModuleType, made_up: Path) -> None:
+    block = fill.table1(fill.Study(made_up, "mini", ""))
+    assert block == (made_up / "mini" / "tables" / "table1.md").read_text(encoding="utf-8").rstrip()
+    assert "| conformal, G = 2 | 0.901 ± 0.001 " in block
+
+
+def test_contradicted_claims_are_shown_and_every_claim_is_listed(fill: ModuleType, made_up: Path) -> None:
+    study = fill.Study(made_up, "mini", "")
+    document = json.loads((made_up / "mini" / "claims.json").read_text(encoding="utf-8"))
+    verdicts = {claim["id"]: claim["verdict"] for claim in document["claims"]}
+    assert verdicts["C27"] == "contradicted", "G = d/2 is below the diagonal here"
+    summary = fill.claims_summary(study)
+    row = next(line for line in summary.splitlines() if line.startswith("| C27 |"))
+    assert "**contradicted**" in row
+    assert "-0.100 [" in row
+    for id in ("C1", "C4", "C5", "C9", "C12"):
+        assert f"| {id} | " in summary
+        assert f"**{verdicts[id]}**" in next(line for line in summary.splitlines() if line.startswith(f"| {id} |"))
+    counts = re.search(r"^\| \*Rotate the Loop\* \| (.*) \|$", summary, re.MULTILINE)
+    assert counts is not None
+    assert sum(map(int, counts[1].split(" | "))) == len(load_claims("rotate_the_loop"))
+    everything = fill.every_claim(study)
+    for paper in PAPERS:
+        for claim in load_claims(paper):
+            assert everything.count(f"\n| {claim.id} | ") == 1
+
+
+def test_what_has_not_been_run_is_named(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:
+    shown = fill.coverage(fill.Study(made_up, "mini", ""))
+    assert re.search(r"^\| `table1` \| Table 1 \| 120 \| 18 \| 0 \| 4.5 \|$", shown, re.MULTILINE)
+    assert "Not run yet at this scale: " in shown
+    assert "`table2`" in shown
+    nothing = fill.Study(tmp_path, "mini", "")
+    for name, block in fill.BLOCKS.items():
+        if name != "paper-hours":
+            assert "Not run yet" in block(nothing), name
+    assert all(f"`{name}`" in fill.coverage(nothing) for name in available_sweeps() if "mini" in load_sweep(name).scales)
+
+
+def test_figures_that_were_not_drawn_are_not_linked(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:
+    figures = tmp_path / "mini" / "figures"
+    figures.mkdir(parents=True)
+    (figures / "groups.png").write_bytes(b"\x89PNG")
+    block = fill.headline_figures(fill.Study(tmp_path, "mini", "../"))
+    assert block.splitlines()[0] == "![groups, scale mini](../results/mini/figures/groups.png)"
+    assert block.count("](") == 3
+    assert "[csv](../results/mini/figures/groups.csv)" in block
+    assert fill.caption("groups-table8") == fill.caption("groups") + " `table8`."
+    assert fill.caption("fprm_fig2a").startswith("Figure 2a: ")
+
+
+def test_the_hours_are_those_of_plan(fill: ModuleType, tmp_path: Path) -> None:
+    """Where nothing is measured; the sum counts shared cells once."""
+    where = ("--scale", "paper", "--json", "--runs", str(tmp_path), "--results", str(tmp_path))
+    block = fill.paper_hours(fill.Study(tmp_path, "mini", ""))
+    rows = {match[1]: match[0].strip("| ").split(" | ") for match in re.finditer(r"^\| `(\w+)` \|.*$", block, re.MULTILINE)}
+    for sweep in ("table1", "table4", "fprm_table1"):
+        document = json.loads(run("plan", sweep, *where))
+        assert int(rows[sweep][2]) == document["to_run"]
+        assert float(rows[sweep][5].replace(",", "")) == pytest.approx(document["device_hours"], abs=0.5)
+    document = json.loads(run("plan", "--all", *where))
+    total = re.search(r"about ([\d,]+) GPU-hours and ([\d.]+) core-hours for (\d+) cells", block)
+    assert total is not None
+    assert float(total[1].replace(",", "")) + float(total[2]) == pytest.approx(document["device_hours"], abs=1)
+    assert int(total[3]) == document["wanted"]
+    assert "no GPU was measured" in block
+    measured = json.loads((ROOT / "benchmarks/results/matmul_fraction.json").read_text(encoding="utf-8"))["results"]
+    assert all(f"{case['fraction']['median']:.2f} (`{case['case']}`)" in block for case in measured)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [target for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in target]
+    assert targets
+    missing = [target for target in targets if not ((ROOT / page).parent / target).exists()]
+    assert [target for target in missing if not target.endswith("results/mini/") and not target.endswith("results/mini")] == []
+    if (ROOT / "results" / "mini").exists():
+        assert missing == []
+
+
+def commands(page: str) -> list[list[str]]:
+    """The words of every looprepro command in the code blocks of a page; a line that ends in a backslash goes on."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    looprepro ")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def test_every_command_of_the_page_is_one() -> None:
+    """By name, options, sweeps and profiles; nothing is run."""
+    group: Any = typer.main.get_command(app)
+    found = commands("docs/reproducing.md")
+    assert len(found) > 12
+    for words in found:
+        command = group.commands[words[0]]
+        arguments = words[1:]
+        if hasattr(command, "commands"):
+            command, arguments = command.commands[words[1]], words[2:]
+        context = command.make_context(words[0], list(arguments), resilient_parsing=False)
+        for target in context.params.get("targets") or ():
+            assert "=" in target or target in available_sweeps()
+        if profile := context.params.get("profile"):
+            assert profile in (*available_profiles(), "mine", "mine8")
+
+
+def test_the_page_runs_every_sweep_of_scale_paper() -> None:
+    named = {word for words in commands("docs/reproducing.md") if words[0] == "sweep" for word in words}
+    assert {name for name in available_sweeps() if "paper" in load_sweep(name).scales} <= named
