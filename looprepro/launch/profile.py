@@ -136,6 +136,8 @@ class Profile(Frozen):
     """Shell lines run after the modules, exactly as written: the only part of a profile that a shell interprets."""
     container: tuple[Line, ...] = ()
     """Words put before the worker's command, each quoted: ``[apptainer, exec, --nv, image.sif]``."""
+    several_ranks: Profile | None = None
+    """The profile of cells with several ranks; None: this one. The file names another file of its folder, without ``.yaml``."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
@@ -151,6 +153,10 @@ class Profile(Frozen):
         if self.container and self.container[0].startswith("-"):
             raise ValueError(f"container: {self.container[0]!r} is not a command")
         return self
+
+    def of(self, ranks: int) -> Profile:
+        """The profile of a job whose cells have so many ranks."""
+        return self.several_ranks or self if ranks > 1 else self
 
     @property
     def seconds(self) -> int:
@@ -192,17 +198,42 @@ def load_profile(name_or_path: str) -> Profile:
                 f"Known profiles: {', '.join(names) or 'none'}; or give the path of a YAML file",
             )
         path = profile_folder() / f"{name_or_path}.yaml"
+    return _load(path)
+
+
+def _load(path: Path, *, named_by: str = "") -> Profile:
+    """The profile in a file; ``named_by``: the one whose ``several_ranks`` it is."""
     document = read_yaml(path)
     if not isinstance(document.value, dict):
         raise ConfigError(f"{path}:1: a profile is a list of 'key: value' lines", "See slurm/h100.yaml")
+    wider = {}
+    if "several_ranks" in document.value:
+        if named_by:
+            raise ConfigError(
+                f"{path}:{document.line(('several_ranks',))}: {named_by} names this profile for cells with several ranks, "
+                "and it names another one",
+                "Remove the line from one of them",
+            )
+        wider["several_ranks"] = _several_ranks(document)
     if "name" in document.value:
         raise ConfigError(
             f"{path}:{document.line(('name',))}: unknown key 'name'", "A profile is called as its file: remove it"
         )
     try:
-        return Profile.model_validate({"name": path.stem, **document.value})
+        return Profile.model_validate({"name": path.stem, **document.value, **wider})
     except ValidationError as error:
         raise _explained(document, error) from error
+
+
+def _several_ranks(document: Document) -> Profile:
+    name, folder = str(document.value["several_ranks"]), document.path.parent
+    names = sorted(path.stem for path in folder.glob("*.yaml") if path != document.path)
+    if name not in names:
+        raise ConfigError(
+            f"{document.path}:{document.line(('several_ranks',))}: no profile {name!r} beside this one{_nearest(name, names)}",
+            "Name a file of the same folder, without .yaml",
+        )
+    return _load(folder / f"{name}.yaml", named_by=document.path.stem)
 
 
 def _explained(document: Document, error: ValidationError) -> ConfigError:

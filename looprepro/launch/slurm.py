@@ -34,6 +34,7 @@ _ENDED = ("failed", "lost", "cancelled", "planned")
 class Array:
     """One sbatch to be: its jobs, each with its cells."""
 
+    profile: Profile
     threads: int
     jobs: list[list[Work]]
 
@@ -48,11 +49,11 @@ def arrays_of(work: Sequence[Work], profile: Profile) -> list[Array]:
     several ranks has its job to itself. :class:`ConfigError` where the profile's jobs have no place for them."""
     arrays = []
     for (threads, ranks), group in groupby(sorted(work, key=_resources), key=_resources):
-        items = list(group)
-        _check_ranks(ranks, items, profile)
-        cells = profile.cells_per_job if ranks == 1 else 1
-        split = split_into_arrays(units_of(items), cells_per_job=cells, max_array_size=profile.max_array_size)
-        arrays += [Array(threads, [[item for unit in job for item in unit] for job in jobs]) for jobs in split]
+        items, own = list(group), profile.of(ranks)
+        _check_ranks(ranks, items, own)
+        cells = own.cells_per_job if ranks == 1 else 1
+        split = split_into_arrays(units_of(items), cells_per_job=cells, max_array_size=own.max_array_size)
+        arrays += [Array(own, threads, [[item for unit in job for item in unit] for job in jobs]) for jobs in split]
     return arrays
 
 
@@ -71,7 +72,7 @@ def _check_ranks(ranks: int, items: Sequence[Work], profile: Profile) -> None:
     if any(item.execution.device != "cpu" for item in items) and here > max(profile.gpus, 1):
         raise ConfigError(
             f"cells such as {items[0].id} want {here} GPUs of a node, and profile {profile.name} asks for {profile.gpus}",
-            "Use a profile with more gpus (slurm/h100x8.yaml)",
+            "Use a profile with more gpus (slurm/h100x8.yaml), or name one as its several_ranks",
         )
 
 
@@ -80,10 +81,7 @@ def planned_scripts(store: Store, work: Sequence[Work], profile: Profile) -> lis
     submissions = Submissions(store)
     source = read_source(_operators(work))
     launch = new_launch(submissions.prefix or "looprepro-00000000-")
-    return [
-        _script(submissions, profile, source, f"{launch}-{number}", array)
-        for number, array in enumerate(arrays_of(work, profile))
-    ]
+    return [_script(submissions, source, f"{launch}-{number}", array) for number, array in enumerate(arrays_of(work, profile))]
 
 
 def _operators(work: Sequence[Work]) -> set[str]:
@@ -92,9 +90,9 @@ def _operators(work: Sequence[Work]) -> set[str]:
     return {method for method in (str(injection.get("method", "")) for injection in injections) if ":" in method}
 
 
-def _script(submissions: Submissions, profile: Profile, source: Source, name: str, array: Array) -> str:
+def _script(submissions: Submissions, source: Source, name: str, array: Array) -> str:
     return batch_script(
-        profile,
+        array.profile,
         name=name,
         folder=submissions.folder / name,
         source=submissions.sources / source.short,
@@ -224,20 +222,20 @@ class SlurmExecutor:
         settings = {
             "wait": True,
             "tries": self.tries,
-            "requeue": self.profile.requeue,
+            "requeue": array.profile.requeue,
             "submission": str(submissions.folder / name),
             "source": source.hash,
             **self.settings,
         }
         return submissions.create(
             name,
-            profile=self.profile.name,
-            poll_seconds=self.profile.poll_seconds,
-            requeue=self.profile.requeue,
+            profile=array.profile.name,
+            poll_seconds=array.profile.poll_seconds,
+            requeue=array.profile.requeue,
             source=source.hash,
             jobs=[[JobCell(item.id, after[item.id]) for item in job] for job in array.jobs],
             manifests=[manifest_of(submissions.store, job, after, **settings) for job in array.jobs],
-            script=_script(submissions, self.profile, source, name, array),
+            script=_script(submissions, source, name, array),
         )
 
     def _hand_over(
@@ -251,7 +249,7 @@ class SlurmExecutor:
                 continue
             what = f"{array.cells} cells in {len(array.jobs)} jobs"
             try:
-                answer = scheduler.submit(scripts[name], name, timeout=self.profile.submit_timeout)
+                answer = scheduler.submit(scripts[name], name, timeout=array.profile.submit_timeout)
             except SubmissionRefused as error:
                 submissions.record_refused(name, error.message)
                 self._messages.append(f"not submitted: {what}: {error}")

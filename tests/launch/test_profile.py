@@ -80,6 +80,19 @@ def test_a_misspelt_key_is_named_with_file_line_and_nearest_key(tmp_path: Path) 
     assert caught.value.exit_code == 2
 
 
+def test_the_profile_of_several_ranks_is_a_file_beside_it(tmp_path: Path) -> None:
+    path = write(tmp_path, several_ranks="wide")
+    with pytest.raises(ConfigError, match=r"mine\.yaml:4: no profile 'wide' beside this one"):
+        load_profile(str(path))
+    (tmp_path / "wide.yaml").write_text(path.read_text().replace("several_ranks: wide", "gpus: 8"))
+    profile = load_profile(str(path))
+    assert (profile.of(1).name, profile.of(8).name, profile.of(8).gpus) == ("mine", "wide", 8)
+    assert load_profile("h100x8").of(8).name == "h100x8"
+    (tmp_path / "wide.yaml").write_text(path.read_text().replace("several_ranks: wide", "several_ranks: mine"))
+    with pytest.raises(ConfigError, match=r"wide\.yaml:4: mine names this profile for cells with several ranks"):
+        load_profile(str(path))
+
+
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("partition: gpu\nmemory: 1G\n")
