@@ -17,6 +17,7 @@ from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, Sudok
 from looprepro.config.reasoners import FixedPointReasoner, ReasonerTraining, RecursiveModel
 from looprepro.config.tasks import GroupWordsTask, LanguageTask
 from looprepro.config.training import LanguageTraining, ParcaeCompat, Training
+from looprepro.files.errors import ConfigError
 
 __all__ = [
     "PARCAE_DECAY",
@@ -43,6 +44,7 @@ __all__ = [
     "StateTrackingTask",
     "SudokuTask",
     "Training",
+    "check_execution",
     "narrow",
     "parse_evaluation",
     "text_parts",
@@ -161,6 +163,9 @@ class Execution(Frozen):
     """Whether cells that differ only in their seed train as one stacked model (planning/packs.py)."""
     tf32: bool = False
     """On CUDA: float32 products in TensorFloat-32."""
+    micro_batch: Literal["auto"] | Annotated[int, Field(ge=1)] | None = None
+    """Slots of a reasoner's batch whose window is computed at once, the gradients added up before the one update. None: all;
+    auto: in as few equal parts as fit the memory that plans count with (config/reasoner_formulas.py)."""
     read_back_every: int | None = Field(None, ge=1)
     """Steps between looks at the flag that a loss or gradient was not finite; None: 1 on a CPU, ``log_every`` on CUDA. Changes
     when a divergence is noticed, never its step."""
@@ -170,3 +175,12 @@ class Execution(Frozen):
     """Seconds between checkpoints."""
     checkpoint_steps: int | None = Field(None, ge=1)
     """Also after every so many steps (tests, and fleets where signals get lost)."""
+
+
+def check_execution(cell: Cell, execution: Execution) -> None:
+    """:class:`ConfigError` where ``execution`` asks for what the cell's family does not do."""
+    if execution.micro_batch is not None and cell.family != "reasoner":
+        raise ConfigError(
+            f"execution.micro_batch cuts the batch of a reasoner, and what learns {cell.task.kind} is none",
+            "Leave it out; a language model has training.micro_batch",
+        )

@@ -210,3 +210,10 @@ def test_a_new_version_of_what_is_measured_means_measuring_again_and_training_no
     after = expand(small, "smoke").cells
     assert [cell.id for cell in after] == [cell.id for cell in before]
     assert {item.action for item in plan(after, known).items} == {"evaluate"}
+
+
+def test_parts_of_a_batch_that_nobody_cuts_are_refused_when_the_file_is_read(write) -> None:
+    path = write(("execution: {device: cpu}", "execution: {device: cpu, micro_batch: 8}"))
+    with pytest.raises(ConfigError, match=r"execution\.micro_batch cuts the batch of a reasoner") as refused:
+        load_sweep(path)
+    assert "training.micro_batch" in refused.value.remedy
