@@ -164,17 +164,24 @@ def activation_bytes(cell: Cell, slots: int | None = None) -> float:
     return (training.batch if slots is None else slots) * positions * (training.window * iteration + outside)
 
 
+def carried_bytes(cell: Cell) -> float:
+    """The states of all slots once, in float32."""
+    batch = narrow(cell.training, ReasonerTraining).batch
+    if isinstance(cell.model, LoopedTransformer):
+        return 4.0 * batch * _bridge(cell)[1] * cell.model.width
+    task, model, _ = reasoner_parts(cell)
+    states = 1 if method(model) in ("fixed_point", "urm", "attractor") else 2
+    return 4.0 * states * batch * (model.prefix + task.time) * model.width
+
+
 def held_bytes(cell: Cell) -> float:
     """Parameters with gradients, moments and average, the puzzle table, and all slots' states before and after a window."""
     if isinstance(cell.model, LoopedTransformer):
-        return _bridge_held(cell, cell.model)
+        return _bridge_parameters(cell, cell.model) + 2 * carried_bytes(cell)
     task, model, training = reasoner_parts(cell)
     each = OPTIMIZER_BYTES + (4 if training.ema else 0) + (2 if training.dtype == "bfloat16" else 0)
-    own = parameters(model, task.vocabulary, task.time) * each
     table = 4 * task.puzzle_identifiers * model.width if model.prefix else 0
-    states = 1 if method(model) in ("fixed_point", "urm", "attractor") else 2
-    carried = 2 * states * 4 * training.batch * (model.prefix + task.time) * model.width
-    return own + table + carried
+    return parameters(model, task.vocabulary, task.time) * each + table + 2 * carried_bytes(cell)
 
 
 def slots_at_once(cell: Cell, execution: Execution) -> int:
@@ -192,8 +199,9 @@ def slots_at_once(cell: Cell, execution: Execution) -> int:
 
 
 def memory_bytes(cell: Cell, execution: Execution) -> float:
-    """What is held all the time, and the activations of the slots that pass at once."""
-    return held_bytes(cell) + _activations(cell, slots_at_once(cell, execution))
+    """What is held all the time, and the activations of the slots that pass at once; or, between windows and where that is
+    more, the states a third time, when slots are refilled and when the states of all parts are put together."""
+    return held_bytes(cell) + max(_activations(cell, slots_at_once(cell, execution)), carried_bytes(cell))
 
 
 def _activations(cell: Cell, slots: int) -> float:
@@ -217,10 +225,9 @@ def _bridge_flops(cell: Cell, model: LoopedTransformer) -> float:
     return 3.0 * training.batch * once
 
 
-def _bridge_held(cell: Cell, model: LoopedTransformer) -> float:
-    words, time, training = _bridge(cell)
-    own = (formulas.parameters(model, words) + 2 * model.width + 2) * (OPTIMIZER_BYTES + (4 if training.ema else 0))
-    return own + 2.0 * 4 * training.batch * time * model.width
+def _bridge_parameters(cell: Cell, model: LoopedTransformer) -> float:
+    words, _, training = _bridge(cell)
+    return (formulas.parameters(model, words) + 2 * model.width + 2) * (OPTIMIZER_BYTES + (4 if training.ema else 0))
 
 
 def _bridge_activations(cell: Cell, model: LoopedTransformer, slots: int) -> float:

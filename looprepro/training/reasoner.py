@@ -139,7 +139,8 @@ class ReasonerTrainer:
     def train_step(self) -> WindowReport:
         """One window and one update. :class:`Diverged` where the loss or the gradient norm is not finite."""
         training, model = self.training, self.model
-        slots = self.source.first() if self.slots is None else self.source.refilled(self.slots)
+        # Kept from here on: refilled twice is refilled once, and nobody then holds the states that made room.
+        self.slots = slots = self.source.first() if self.slots is None else self.source.refilled(self.slots)
         batch = slots.batch
         puzzle = model.frame.puzzle_vectors(batch.puzzle_ids)
         if puzzle is not None:
