@@ -6,9 +6,9 @@ the papers', and docs/assumptions.md lists those that the papers do not state.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from looprepro.config.base import Frozen, kind_or
 from looprepro.config.evaluations import BudgetEvaluation, Evaluation, LanguageEvaluation, ReasonerEvaluation, parse_evaluation
@@ -163,7 +163,7 @@ class Execution(Frozen):
     """Whether cells that differ only in their seed train as one stacked model (planning/packs.py)."""
     tf32: bool = False
     """On CUDA: float32 products in TensorFloat-32."""
-    micro_batch: Literal["auto"] | Annotated[int, Field(ge=1)] | None = None
+    micro_batch: int | Literal["auto"] | None = None
     """Slots of a reasoner's batch whose window is computed at once, the gradients added up before the one update. None: all;
     auto: in as few equal parts as fit the memory that plans count with (config/reasoner_formulas.py)."""
     read_back_every: int | None = Field(None, ge=1)
@@ -175,6 +175,13 @@ class Execution(Frozen):
     """Seconds between checkpoints."""
     checkpoint_steps: int | None = Field(None, ge=1)
     """Also after every so many steps (tests, and fleets where signals get lost)."""
+
+    @field_validator("micro_batch", mode="before")
+    @classmethod
+    def _slots(cls, value: Any) -> Any:
+        if value is None or value == "auto" or (type(value) is int and value >= 1):
+            return value
+        raise ValueError(f"{value!r} is neither a number of slots nor auto")
 
 
 def check_execution(cell: Cell, execution: Execution) -> None:
