@@ -11,6 +11,8 @@
    lengths in equal parts, as in the whole run, so 1000 times its seconds is the whole run's.
 4. Windows of Fixed-Point Reasoners' Sudoku cell at the paper's size (7M parameters, batch 768, k = 6, bfloat16) on puzzles made
    here: the peak of allocated memory beside the formula of plans, which it may miss by a third, and below the paper's 40 GB.
+   The first window also in four parts (execution.micro_batch), whose loss and gradient norm must be the whole's to bfloat16's
+   rounding; and windows of the maze cell (900 positions, 244 GB as a whole) in the parts that auto makes: the same limits.
 
 Without a CUDA device it prints one line and exits 0. ``--rehearse`` goes the same way on a CPU at toy size, to test this file.
 Runs with Python 3.12 and torch 2.11 and needs no network, but these wheels beside torch and numpy (for a machine without an
@@ -37,7 +39,8 @@ from machine import description, gemm_peak, spread, write
 from looprepro.config.cell import Cell, Execution
 from looprepro.config.costs import memory_bytes
 from looprepro.config.identity import cell_id
-from looprepro.config.puzzles import SudokuTask
+from looprepro.config.puzzles import MazeTask, SudokuTask
+from looprepro.config.reasoner_formulas import slots_at_once
 from looprepro.planning import expand, load_sweep
 from looprepro.store import Store
 from looprepro.training.families import Diverged, family
@@ -45,7 +48,7 @@ from looprepro.training.run import prepare
 from looprepro.worker import run_manifest
 
 PAPER_STEPS, SAMPLE_STEPS = 100_000, 100
-WINDOWS, SUDOKU_BYTES, MEMORY_ERROR = 4, 40e9, 1 / 3
+WINDOWS, REASONER_BYTES, MEMORY_ERROR, PARTS, PARTS_ERROR = 4, 40e9, 1 / 3, 4, 0.02
 SPEED = Case("paper", 512, 8, 2, (32,), 32, 24.0, rows=256)
 
 
@@ -184,18 +187,25 @@ def through_the_worker(device: str, rehearse: bool) -> dict[str, Any]:
     return {"cell": identity, "seconds": seconds, "steps": SAMPLE_STEPS, "predicted_hours": hours, "kernels": result["kernels"]}
 
 
-def sudoku_cell(batch: int | None = None) -> Cell:
-    """FPRM on Sudoku-Extreme (fprm_table1 at scale paper) with easy puzzles that are made here: shapes are what costs."""
-    cell = expand(load_sweep("fprm_table1"), "paper", only=["puzzle=sudoku", "model=FPRM"], seeds="0").cells[0].cell
+def reasoner_cell(puzzle: str, batch: int | None = None) -> Cell:
+    """FPRM on ``puzzle`` (fprm_table1 at scale paper) with easy puzzles that are made here: shapes are what costs."""
+    cell = expand(load_sweep("fprm_table1"), "paper", only=[f"puzzle={puzzle}", "model=FPRM"], seeds="0").cells[0].cell
     training = cell.training if batch is None else cell.training.model_copy(update={"batch": batch})
-    task = SudokuTask(side=9, empty=(4, 12), train_items=32)
-    return cell.model_copy(update={"task": task, "training": training})
+    tasks = {
+        "sudoku": SudokuTask(side=9, empty=(4, 12), train_items=32),
+        "maze": MazeTask(side=30, path=(10, 60), train_items=32),
+    }
+    return cell.model_copy(update={"task": tasks[puzzle], "training": training})
 
 
-def sudoku_windows(device: str, rehearse: bool) -> dict[str, Any]:
-    """Seconds and peak memory of training windows, and what the formula says of the memory."""
-    cell = sudoku_cell(8 if rehearse else None)
-    execution = Execution(device="cpu" if device == "cpu" else "cuda", log_every=10_000)
+def settings_of(device: str, micro_batch: Any) -> Execution:
+    """How a reasoner's windows run here."""
+    return Execution(device="cpu" if device == "cpu" else "cuda", log_every=10_000, micro_batch=micro_batch)
+
+
+def reasoner_windows(cell: Cell, device: str, micro_batch: Any, count: int) -> dict[str, Any]:
+    """Seconds and peak memory of ``count`` training windows, and what the formula says of the memory."""
+    execution = settings_of(device, micro_batch)
     before = 0
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -203,22 +213,47 @@ def sudoku_windows(device: str, rehearse: bool) -> dict[str, Any]:
         before = torch.cuda.memory_allocated()
     mine = family(cell).trainer(cell, execution, prepare(execution))
     times = []
-    for _ in range(2 if rehearse else WINDOWS):
+    for _ in range(count):
         start = time.perf_counter()
         report = mine.train_step()  # raises Diverged where the loss is not finite
         _wait(device)
         times.append(time.perf_counter() - start)
-    predicted = memory_bytes(cell)
+    predicted = memory_bytes(cell, execution)
     assert predicted is not None
     peak = torch.cuda.max_memory_allocated() - before if device == "cuda" else None
     return {
         "batch": cell.training.batch,
+        "at_once": slots_at_once(cell, execution),
         "loss": report.loss,
         "window_seconds": spread(times[1:]),
         "predicted_gigabytes": predicted / 1e9,
         "peak_gigabytes": None if peak is None else peak / 1e9,
-        "fits": None if peak is None else peak < SUDOKU_BYTES and abs(peak / predicted - 1) < MEMORY_ERROR,
+        "fits": None if peak is None else peak < REASONER_BYTES and abs(peak / predicted - 1) < MEMORY_ERROR,
     }
+
+
+def check_parts(cell: Cell, device: str) -> dict[str, float]:
+    """The first window whole and in :data:`PARTS`: relative differences of the loss and of the gradient norm."""
+    found = []
+    for slots in (None, -(-cell.training.batch // PARTS)):
+        execution = settings_of(device, slots)
+        report = family(cell).trainer(cell, execution, prepare(execution)).train_step()
+        found.append((report.loss, report.grad_norm))
+    errors = {name: abs(b / a - 1) for name, a, b in zip(("loss", "grad_norm"), *found, strict=True)}
+    for name, error in errors.items():
+        if not error < PARTS_ERROR:
+            raise Failed(f"{name} of a window in {PARTS} parts differs from the whole's by {error:.1e}")
+    return errors
+
+
+def say_windows(name: str, found: dict[str, Any]) -> None:
+    """One line about the windows of ``name``."""
+    peak = "not measured" if found["peak_gigabytes"] is None else f"{found['peak_gigabytes']:.1f} GB"
+    print(
+        f"{name}, {found['at_once']} of {found['batch']} slots at once: window {found['window_seconds']['median']:.3f} s, "
+        f"peak memory {peak} (formula {found['predicted_gigabytes']:.1f} GB)",
+        flush=True,
+    )
 
 
 def main() -> int:
@@ -248,15 +283,15 @@ def main() -> int:
         print("correct: " + ", ".join(f"{name} to {error:.1e}" for name, error in document["errors"].items()), flush=True)
         document["worker"] = worker = through_the_worker(device, given.rehearse)
         print(f"paper cell: {worker['seconds']:.1f} s for {SAMPLE_STEPS} steps, {worker['predicted_hours']:.2f} h for the run")
-        document["sudoku"] = sudoku = sudoku_windows(device, given.rehearse)
-        peak_memory = "not measured" if sudoku["peak_gigabytes"] is None else f"{sudoku['peak_gigabytes']:.1f} GB"
-        print(
-            f"Sudoku, batch {sudoku['batch']}: window {sudoku['window_seconds']['median']:.3f} s, peak memory {peak_memory} "
-            f"(formula {sudoku['predicted_gigabytes']:.1f} GB)",
-            flush=True,
-        )
-        if sudoku["fits"] is False:  # the speeds are worth having all the same
-            failed = "the memory of a Sudoku window"
+        count = 2 if given.rehearse else WINDOWS
+        sudoku, maze = (reasoner_cell(puzzle, 8 if given.rehearse else None) for puzzle in ("sudoku", "maze"))
+        document["parts"] = parts = check_parts(sudoku, device)
+        print(f"a window in {PARTS} parts: " + ", ".join(f"{name} to {error:.1e}" for name, error in parts.items()), flush=True)
+        for cell, name, slots in ((sudoku, "sudoku", "auto"), (maze, "maze", 3 if given.rehearse else "auto")):
+            document[name] = found = reasoner_windows(cell, device, slots, count)
+            say_windows(name, found)
+            if found["fits"] is False:  # the speeds are worth having all the same
+                failed = f"the memory of a window on {name}"
         for line in lines:
             if time.monotonic() - began > 60 * given.minutes:
                 failed = "out of time"

@@ -20,7 +20,9 @@ from typing import Any
 
 from looprepro.analysis.results import RESULTS, Results, load_results
 from looprepro.analysis.summary import origins
+from looprepro.config.cell import Execution
 from looprepro.config.costs import memory_bytes
+from looprepro.config.reasoner_formulas import slots_at_once
 from looprepro.files.atomic import write_text
 from looprepro.files.json_files import read_json
 from looprepro.launch.profile import load_profile, time_limit_seconds
@@ -248,7 +250,7 @@ def paper_hours(study: Study) -> str:
             f"H100 by its data sheet ({GPU_FLOPS / 1e12:.0f} TFLOP/s in float32, {GPU_BFLOAT16_FLOPS / 1e12:.0f} in bfloat16). "
             f"The fraction is a guess and **no GPU was measured**. For a cell of Table 1 it gives {shown_hours(one)} hours; "
             f"the sweep's own note reads: {load_sweep('table1').scale('paper').note}",
-            "Memory is arithmetic too: parameters, optimiser and what a backward pass keeps. " + too_large(everything),
+            "Memory is arithmetic too: parameters, optimiser and what a backward pass keeps. " + fitting(everything),
             "Jobs a cell: time limits of `slurm/h100.yaml` or, for several GPUs, `slurm/h100x8.yaml`, that the longest cell "
             "goes through, if as many cells as fit share a GPU there (`cells_per_job` at most) and slow each other down in "
             "proportion to their number (not measured).",
@@ -262,7 +264,7 @@ def hours_row(expansion: Expansion, made: Plan) -> tuple[object, ...]:
     longest = max(made.to_run, key=lambda item: (item.hours or 0.0) / item.cell.execution.ranks)
     execution, hours = longest.cell.execution, [item.hours or 0.0 for item in made.to_run]
     profile = load_profile("h100x8" if execution.ranks > 1 else "h100")
-    memory = sorted({memory_bytes(item.cell.cell) or 0.0 for item in made.to_run})
+    memory = sorted({memory_bytes(item.cell.cell, item.cell.execution) or 0.0 for item in made.to_run})
     fitting = [int(GPU_BYTES // bytes_) for bytes_ in (memory[-1], memory[0])]
     sharing = 1 if execution.ranks > 1 else max(1, min(profile.cells_per_job, fitting[0]))
     wall = (longest.hours or 0.0) / execution.ranks * sharing
@@ -280,18 +282,35 @@ def hours_row(expansion: Expansion, made: Plan) -> tuple[object, ...]:
     )
 
 
-def too_large(everything: Plan) -> str:
-    """Which cells want more than one GPU has."""
+def fitting(everything: Plan) -> str:
+    """Which cells want more than one GPU has, and which ones fit because their batch passes in parts."""
     found: dict[tuple[str, str], list[float]] = {}
     for item in everything.to_run:
-        if (bytes_ := memory_bytes(item.cell.cell) or 0.0) > GPU_BYTES:
+        if (bytes_ := memory_bytes(item.cell.cell, item.cell.execution) or 0.0) > GPU_BYTES:
             found.setdefault((item.cell.placements[0].sweep, item.cell.cell.task.kind), []).append(bytes_ / 1e9)
     if not found:
-        return "Every cell fits a GPU with 80 GB."
+        return f"Every cell fits a GPU with 80 GB. {in_parts(everything)}"
     listed = "; ".join(f"{len(of)} on `{kind}` in `{sweep}` ({span(of)} GB)" for (sweep, kind), of in found.items())
+    return f"**Not every cell fits a GPU with 80 GB: {listed}.** {in_parts(everything)}"
+
+
+def in_parts(everything: Plan) -> str:
+    """Reasoners whose batch is cut: by task, slots at once and what the whole would need."""
+    slots: dict[str, list[int]] = {}
+    whole: dict[str, list[float]] = {}
+    for item in everything.to_run:
+        cell, execution = item.cell.cell, item.cell.execution
+        if cell.family == "reasoner" and (at_once := slots_at_once(cell, execution)) < cell.training.batch:
+            slots.setdefault(cell.task.kind, []).append(at_once)
+            whole.setdefault(cell.task.kind, []).append((memory_bytes(cell, Execution()) or 0.0) / 1e9)
+    if not slots:
+        return ""
+    listed = "; ".join(
+        f"{len(of)} on `{kind}` ({span(of)} at once; {span(whole[kind])} GB as a whole)" for kind, of in slots.items()
+    )
     return (
-        f"**Not every cell fits a GPU with 80 GB: {listed}.** Fixed-point reasoners train in one process, so these need a GPU "
-        "with more memory or a smaller `training.batch`, which is another study with other cells; neither was tried."
+        "Fixed-point reasoners train in one process, and where their slots together would need too much, a window passes "
+        f"through in parts (`execution.micro_batch`, docs/fixed-point.md). Cells and slots: {listed}."
     )
 
 

@@ -372,6 +372,8 @@ class Worker:
         if self._provenance is None:
             self._provenance = provenance(**_device(str(task.execution.get("device", "auto"))))
         settings = {key: task.execution.get(key) for key in ("threads", "compile", "tf32")}
+        if task.execution.get("micro_batch") is not None:
+            settings["micro_batch"] = task.execution["micro_batch"]
         dtype = task.config.get("training", {}).get("dtype")
         known = {**self._provenance.extra, **settings, "dtype": dtype, "seed": task.config.get("seed"), **(extra or {})}
         return replace(self._provenance, extra=known).contents()

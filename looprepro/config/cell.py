@@ -6,9 +6,9 @@ the papers', and docs/assumptions.md lists those that the papers do not state.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from looprepro.config.base import Frozen, kind_or
 from looprepro.config.evaluations import BudgetEvaluation, Evaluation, LanguageEvaluation, ReasonerEvaluation, parse_evaluation
@@ -17,6 +17,7 @@ from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, Sudok
 from looprepro.config.reasoners import FixedPointReasoner, ReasonerTraining, RecursiveModel
 from looprepro.config.tasks import GroupWordsTask, LanguageTask
 from looprepro.config.training import LanguageTraining, ParcaeCompat, Training
+from looprepro.files.errors import ConfigError
 
 __all__ = [
     "PARCAE_DECAY",
@@ -43,6 +44,7 @@ __all__ = [
     "StateTrackingTask",
     "SudokuTask",
     "Training",
+    "check_execution",
     "narrow",
     "parse_evaluation",
     "text_parts",
@@ -161,6 +163,9 @@ class Execution(Frozen):
     """Whether cells that differ only in their seed train as one stacked model (planning/packs.py)."""
     tf32: bool = False
     """On CUDA: float32 products in TensorFloat-32."""
+    micro_batch: int | Literal["auto"] | None = None
+    """Slots of a reasoner's batch whose window is computed at once, the gradients added up before the one update. None: all;
+    auto: in as few equal parts as fit the memory that plans count with (config/reasoner_formulas.py)."""
     read_back_every: int | None = Field(None, ge=1)
     """Steps between looks at the flag that a loss or gradient was not finite; None: 1 on a CPU, ``log_every`` on CUDA. Changes
     when a divergence is noticed, never its step."""
@@ -170,3 +175,19 @@ class Execution(Frozen):
     """Seconds between checkpoints."""
     checkpoint_steps: int | None = Field(None, ge=1)
     """Also after every so many steps (tests, and fleets where signals get lost)."""
+
+    @field_validator("micro_batch", mode="before")
+    @classmethod
+    def _slots(cls, value: Any) -> Any:
+        if value is None or value == "auto" or (type(value) is int and value >= 1):
+            return value
+        raise ValueError(f"{value!r} is neither a number of slots nor auto")
+
+
+def check_execution(cell: Cell, execution: Execution) -> None:
+    """:class:`ConfigError` where ``execution`` asks for what the cell's family does not do."""
+    if execution.micro_batch is not None and cell.family != "reasoner":
+        raise ConfigError(
+            f"execution.micro_batch cuts the batch of a reasoner, and what learns {cell.task.kind} is none",
+            "Leave it out; a language model has training.micro_batch",
+        )

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from looprepro.config import formulas, language_formulas, reasoner_formulas
-from looprepro.config.cell import Cell, Family, LanguageTraining
+from looprepro.config.cell import Cell, Execution, Family, LanguageTraining
 
 _TRAIN_FLOPS: Mapping[Family, Callable[[Cell], float]] = {
     "words": formulas.train_flops,
     "language": language_formulas.train_flops,
     "reasoner": reasoner_formulas.train_flops,
 }
-_MEMORY_BYTES: Mapping[Family, Callable[[Cell], float]] = {
-    "words": formulas.memory_bytes,
-    "language": language_formulas.memory_bytes,
+_MEMORY_BYTES: Mapping[Family, Callable[[Cell, Execution], float]] = {
+    "words": lambda cell, _: formulas.memory_bytes(cell),
+    "language": lambda cell, _: language_formulas.memory_bytes(cell),
     "reasoner": reasoner_formulas.memory_bytes,
 }
+_PLAIN = Execution()
 
 
 def total_steps(cell: Cell) -> int:
@@ -30,7 +31,8 @@ def train_flops(cell: Cell) -> float | None:
     return None if formula is None else formula(cell)
 
 
-def memory_bytes(cell: Cell) -> float | None:
-    """Bytes on one device while training: parameters, gradients, optimiser state and activations."""
+def memory_bytes(cell: Cell, execution: Execution = _PLAIN) -> float | None:
+    """Bytes on one device while training: parameters, gradients, optimiser state and activations, of so many slots of a
+    reasoner as ``execution`` computes at once."""
     formula = _MEMORY_BYTES.get(cell.family)
-    return None if formula is None else formula(cell)
+    return None if formula is None else formula(cell, execution)

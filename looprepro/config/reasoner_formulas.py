@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from looprepro.config import formulas
-from looprepro.config.cell import Cell, FixedPointReasoner, LoopedTransformer, ReasonerTraining, RecursiveModel, narrow
+from looprepro.config.cell import (
+    Cell,
+    Execution,
+    FixedPointReasoner,
+    LoopedTransformer,
+    ReasonerTraining,
+    RecursiveModel,
+    narrow,
+)
 from looprepro.config.puzzles import ArcTask, MazeTask, StateTrackingTask, SudokuTask
 from looprepro.config.reasoners import gated_width, mixing_width
 
 OPTIMIZER_BYTES = 16
 """Of a parameter: itself, its gradient, two moments."""
+AUTO_BYTES = 28e9
+"""What a cell with ``execution.micro_batch`` auto may need by :func:`memory_bytes`: two in 80 GB (``cells_per_job`` of
+slurm/h100.yaml) even where the formula is a third too low, with a few GB left to PyTorch itself."""
 
 Model = FixedPointReasoner | RecursiveModel
 Puzzle = StateTrackingTask | SudokuTask | MazeTask | ArcTask
@@ -141,8 +152,8 @@ def layer_bytes(model: Model, positions: int, narrow_type: bool) -> float:
     return width * per_channel + gates * element * hidden
 
 
-def activation_bytes(cell: Cell) -> float:
-    """What the backward pass of one window holds: an estimate, good to about a tenth."""
+def activation_bytes(cell: Cell, slots: int | None = None) -> float:
+    """What the backward pass of one window of ``slots`` (None: all) holds: an estimate, good to about a tenth."""
     task, model, training = reasoner_parts(cell)
     positions, narrow_type = model.prefix + task.time, training.dtype == "bfloat16"
     _, loud = layers_per_iteration(model)
@@ -150,20 +161,53 @@ def activation_bytes(cell: Cell) -> float:
     iteration = loud * layer_bytes(model, positions, narrow_type)
     iteration += model.width * ((4.0 if scaled else 0.0) + (2.0 if narrow_type else 4.0) * convolved)
     outside = 8.0 * model.width + 64.0 * task.vocabulary
-    return training.batch * positions * (training.window * iteration + outside)
+    return (training.batch if slots is None else slots) * positions * (training.window * iteration + outside)
 
 
-def memory_bytes(cell: Cell) -> float:
-    """Parameters with gradients, moments and average, the puzzle table, the carried states, and the activations."""
+def carried_bytes(cell: Cell) -> float:
+    """The states of all slots once, in float32."""
+    batch = narrow(cell.training, ReasonerTraining).batch
     if isinstance(cell.model, LoopedTransformer):
-        return _bridge_bytes(cell, cell.model)
+        return 4.0 * batch * _bridge(cell)[1] * cell.model.width
+    task, model, _ = reasoner_parts(cell)
+    states = 1 if method(model) in ("fixed_point", "urm", "attractor") else 2
+    return 4.0 * states * batch * (model.prefix + task.time) * model.width
+
+
+def held_bytes(cell: Cell) -> float:
+    """Parameters with gradients, moments and average, the puzzle table, and all slots' states before and after a window."""
+    if isinstance(cell.model, LoopedTransformer):
+        return _bridge_parameters(cell, cell.model) + 2 * carried_bytes(cell)
     task, model, training = reasoner_parts(cell)
     each = OPTIMIZER_BYTES + (4 if training.ema else 0) + (2 if training.dtype == "bfloat16" else 0)
-    own = parameters(model, task.vocabulary, task.time) * each
     table = 4 * task.puzzle_identifiers * model.width if model.prefix else 0
-    states = 1 if method(model) in ("fixed_point", "urm", "attractor") else 2
-    carried = 2 * states * 4 * training.batch * (model.prefix + task.time) * model.width
-    return own + table + carried + activation_bytes(cell)
+    return parameters(model, task.vocabulary, task.time) * each + table + 2 * carried_bytes(cell)
+
+
+def slots_at_once(cell: Cell, execution: Execution) -> int:
+    """Slots that pass through the window together (``execution.micro_batch``); a last part may be smaller.
+
+    ``auto``: the batch in as few parts as stay within :data:`AUTO_BYTES`, the parts as equal as whole numbers allow.
+    """
+    batch, wanted = narrow(cell.training, ReasonerTraining).batch, execution.micro_batch
+    if wanted is None:
+        return batch
+    if wanted == "auto":
+        fitting = int((AUTO_BYTES - held_bytes(cell)) // _activations(cell, 1))
+        return -(-batch // -(-batch // max(1, fitting)))
+    return min(batch, wanted)
+
+
+def memory_bytes(cell: Cell, execution: Execution) -> float:
+    """What is held all the time, and the activations of the slots that pass at once; or, between windows and where that is
+    more, the states a third time, when slots are refilled and when the states of all parts are put together."""
+    return held_bytes(cell) + max(_activations(cell, slots_at_once(cell, execution)), carried_bytes(cell))
+
+
+def _activations(cell: Cell, slots: int) -> float:
+    if isinstance(cell.model, LoopedTransformer):
+        return _bridge_activations(cell, cell.model, slots)
+    return activation_bytes(cell, slots)
 
 
 # The bridge: a looped transformer that the solver halts --------------------------------------------------------------
@@ -181,8 +225,12 @@ def _bridge_flops(cell: Cell, model: LoopedTransformer) -> float:
     return 3.0 * training.batch * once
 
 
-def _bridge_bytes(cell: Cell, model: LoopedTransformer) -> float:
+def _bridge_parameters(cell: Cell, model: LoopedTransformer) -> float:
+    words, _, training = _bridge(cell)
+    return (formulas.parameters(model, words) + 2 * model.width + 2) * (OPTIMIZER_BYTES + (4 if training.ema else 0))
+
+
+def _bridge_activations(cell: Cell, model: LoopedTransformer, slots: int) -> float:
     """As config/formulas.py counts them for a depth of one window."""
     words, time, training = _bridge(cell)
-    own = (formulas.parameters(model, words) + 2 * model.width + 2) * (OPTIMIZER_BYTES + (4 if training.ema else 0))
-    return own + formulas.activation_bytes_of(model, words, training.batch * time, float(training.window))
+    return formulas.activation_bytes_of(model, words, slots * time, float(training.window))

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from looprepro.config.cell import Cell, Evaluation, Execution, without_kinds
+from looprepro.config.cell import Cell, Evaluation, Execution, check_execution, without_kinds
 from looprepro.config.evaluations import EVALUATIONS
 from looprepro.config.identity import digest, evaluation_id, slug
 from looprepro.files.errors import ConfigError, IdentityCollision
@@ -163,6 +163,7 @@ def expand(
         tree = _tree(chosen, hashes)
         measuring = tree.pop("evaluation")
         cell = _cell(tree, chosen, sweep, scale, roles)
+        check_execution(cell, overlay.execution)
         for key, seen in keyed.items():
             seen.add(canonical(cli.value_text(_value(cell, measuring, key))))
         if not all(selection.keeps(key, canonical(cli.value_text(_value(cell, measuring, key)))) for key in keyed):

@@ -28,7 +28,7 @@ def pack_of(planned: PlannedCell) -> str:
     cell = planned.cell
     if planned.execution.pack == "none" or cell.family != "words" or ":" in word_parts(cell)[1].injection.method:
         return ""
-    size = min(MOST, int(MEMORY // (memory_bytes(cell) or MEMORY)))
+    size = min(MOST, int(MEMORY // (memory_bytes(cell, planned.execution) or MEMORY)))
     return f"{planned.configuration}-{cell.seed // size}" if size > 1 else ""
 
 

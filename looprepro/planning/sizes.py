@@ -50,7 +50,7 @@ def _size(group: list[Item]) -> Size:
         total_steps(largest.cell),
         tokens_per_parameter(largest.cell),
         ranks,
-        max(memory_bytes(item.cell.cell) or 0.0 for item in group),
+        max(memory_bytes(item.cell.cell, item.cell.execution) or 0.0 for item in group),
         max(hours) / ranks if hours else None,
         len(group),
     )

@@ -24,6 +24,7 @@ from looprepro.config.cell import (
     RecursiveModel,
     narrow,
 )
+from looprepro.config.reasoner_formulas import slots_at_once
 from looprepro.files.errors import StoreError
 from looprepro.models.fixed_point.loop import Shapes
 from looprepro.models.fixed_point.reasoner import Draw, Reasoner
@@ -36,7 +37,7 @@ from looprepro.training.adam_atan2 import AdamATan2
 from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.families import Diverged
 from looprepro.training.optimizer_state import moments, restore_moments
-from looprepro.training.slots import Slots, SlotSource, advanced, counted_positions
+from looprepro.training.slots import Passed, Slots, SlotSource, advanced, counted_positions, together
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """Type of the parameters for each arithmetic; bfloat16 is autocast over float32 parameters."""
@@ -126,6 +127,7 @@ class ReasonerTrainer:
         self.model = build_reasoner(cell, task).to(device)
         self._iterate = torch.compile(self.model.iterate) if execution.compile else self.model.iterate
         self.parameters: dict[str, Tensor] = dict(self.model.named_parameters())
+        self.micro_batch = slots_at_once(cell, execution)
         self.optimizer = _optimizer(self.training, self.parameters)
         self.source = SlotSource(self.model, task, self.training, cell.seed, device)
         self.slots: Slots | None = None
@@ -137,23 +139,16 @@ class ReasonerTrainer:
     def train_step(self) -> WindowReport:
         """One window and one update. :class:`Diverged` where the loss or the gradient norm is not finite."""
         training, model = self.training, self.model
-        slots = self.source.first() if self.slots is None else self.source.refilled(self.slots)
+        # Kept from here on: refilled twice is refilled once, and nobody then holds the states that made room.
+        self.slots = slots = self.source.first() if self.slots is None else self.source.refilled(self.slots)
         batch = slots.batch
         puzzle = model.frame.puzzle_vectors(batch.puzzle_ids)
         if puzzle is not None:
             puzzle = puzzle.detach().requires_grad_()
         self.optimizer.zero_grad(set_to_none=True)
-        with self._arithmetic():
-            iterate, x = self._window(slots, puzzle)
-            logits, halting = model.decode(iterate.z)
-        right = ((logits.argmax(dim=-1) == batch.targets) | (batch.targets == UNSCORED)).all(dim=-1)
-        losses = answer_loss(logits, batch.targets, UNSCORED, training.loss)
-        if training.halt_loss:
-            losses = losses + training.halt_loss * self._halt_loss(slots, iterate, x, halting, right)
-        loss = losses.mean()
-        loss.backward()
+        passed = self._pass(slots, puzzle)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
-        loss_value, norm_value = float(loss.detach()), float(norm)
+        loss_value, norm_value = float(passed.loss), float(norm)
         if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
             what, value = ("loss", loss_value) if not math.isfinite(loss_value) else ("gradient norm", norm_value)
             raise Diverged(self.step + 1, f"{what} is {value}")
@@ -167,10 +162,39 @@ class ReasonerTrainer:
             self._move_puzzles(batch.puzzle_ids, puzzle, training.puzzle_lr * warmth)
         self.step += 1
         self._update_average()
-        self.slots = advanced(slots, iterate, self._halted(slots, iterate, halting))
+        self.slots = advanced(slots, passed.iterate, self._halted(slots, passed.iterate, passed.halting))
         report = self._measure(self.slots)
-        accuracy, share = float(right.double().mean()), float(self.slots.halted.double().mean())
+        accuracy, share = float(passed.right.double().mean()), float(self.slots.halted.double().mean())
         return WindowReport(self.step, loss_value, norm_value, training.lr * warmth, accuracy, share, report)
+
+    def _pass(self, slots: Slots, puzzle: Tensor | None) -> Passed:
+        """The window of all slots, ``micro_batch`` at a time, with its backward pass: gradients of the mean loss add up.
+
+        Nothing in it crosses from one slot to another, so the parts decide rounding and memory and nothing else.
+        """
+        count = len(slots.windows)
+        if self.micro_batch >= count:
+            return self._pass_part(slots, puzzle, 1.0)
+        parts = []
+        for start in range(0, count, self.micro_batch):
+            stop = min(start + self.micro_batch, count)
+            vectors = None if puzzle is None else puzzle[start:stop]
+            parts.append(self._pass_part(slots.part(start, stop), vectors, (stop - start) / count))
+        return together(parts)
+
+    def _pass_part(self, slots: Slots, puzzle: Tensor | None, share: float) -> Passed:
+        """Forward and backward pass of ``slots``, which are ``share`` of the batch."""
+        training, batch = self.training, slots.batch
+        with self._arithmetic():
+            iterate, x = self._window(slots, puzzle)
+            logits, halting = self.model.decode(iterate.z)
+        right = ((logits.argmax(dim=-1) == batch.targets) | (batch.targets == UNSCORED)).all(dim=-1)
+        losses = answer_loss(logits, batch.targets, UNSCORED, training.loss)
+        if training.halt_loss:
+            losses = losses + training.halt_loss * self._halt_loss(slots, iterate, x, halting, right)
+        loss = losses.mean() * share
+        loss.backward()
+        return Passed(iterate.detached(), halting.detach(), right, loss.detach())
 
     def _arithmetic(self) -> torch.autocast:
         """Of forward passes: bfloat16 autocast, or nothing."""

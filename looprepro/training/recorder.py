@@ -123,6 +123,7 @@ class Recorder:
             "device": name,
             "torch_threads": torch.get_num_threads(),
             "kernels": getattr(self.trainer, "kernels", "plain"),
+            "micro_batch": getattr(self.trainer, "micro_batch", None),
             "compile_seconds": round(getattr(self.trainer, "compile_seconds", 0.0), 3),
             "wall_seconds": round(self.trainer.seconds, 3),
             "device_seconds": round(self.device_seconds, 3),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from looprepro.config.cell import Cell, Evaluation, Execution
+from looprepro.config.cell import Cell, Evaluation, Execution, check_execution
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.models import kernels
 from looprepro.native.memory import keep_freed_memory
@@ -117,6 +117,7 @@ def _whole(folder: Path) -> checkpoint.Checkpoint:
 def _train(cell: Cell, execution: Execution, device: torch.device, attempt: Attempt, stop: Callable[[], str | None]) -> Outcome:
     if execution.ranks > 1 and family(cell).follower is None:
         raise ConfigError(f"cells of {cell.task.kind} train in one process, not {execution.ranks}", "Set execution.ranks to 1")
+    check_execution(cell, execution)
     recorder = Recorder(cell, attempt, execution, device)
     # A trainer over several processes is a context: they are gone, or free, after it.
     trainer = recorder.trainer

@@ -6,7 +6,8 @@ alone. Everything drawn for a sample is a function of (seed, stream, row), never
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -41,6 +42,13 @@ class Slots:
     """Bool ``[slots]``: to be refilled before the next window."""
     next_row: int
 
+    def part(self, start: int, stop: int) -> Slots:
+        """Slots ``start`` to ``stop`` - 1 alone; views."""
+        batch = PuzzleBatch(**{field.name: getattr(self.batch, field.name)[start:stop] for field in fields(self.batch)})
+        iterate = Iterate(**{name: tensor[start:stop] for name, tensor in self.iterate.tensors().items()})
+        own = {name: getattr(self, name)[start:stop] for name in ("windows", "caps", "least", "halted")}
+        return replace(self, batch=batch, iterate=iterate, **own)
+
     def carry(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: everything but the examples, which follow from their rows."""
         own = {name: getattr(self, name) for name in ("windows", "caps", "least", "halted")}
@@ -49,6 +57,33 @@ class Slots:
             | own
             | {"rows": self.batch.rows, "next_row": torch.tensor([self.next_row])}
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """What a window made of slots, without its graph; their gradients have been added up by then."""
+
+    iterate: Iterate
+    """Where the window ended."""
+    halting: Tensor
+    """Logits of the halting head, ``[slots, 2]``."""
+    right: Tensor
+    """Bool ``[slots]``: every scored position is right."""
+    loss: Tensor
+    """Their part of the batch's mean loss, float64 scalar."""
+
+
+def together(parts: Sequence[Passed]) -> Passed:
+    """The parts of a batch, in the order of their slots, as one; a single part is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    states = [part.iterate.tensors() for part in parts]
+    return Passed(
+        Iterate(**{name: torch.cat([state[name] for state in states]) for name in states[0]}),
+        torch.cat([part.halting for part in parts]),
+        torch.cat([part.right for part in parts]),
+        torch.stack([part.loss for part in parts]).sum(),
+    )
 
 
 def initial_states(model: Reasoner, seed: int, stream: int, rows: Tensor, time: int, device: torch.device) -> Tensor:

@@ -51,6 +51,9 @@ def test_the_gpu_check_goes_its_way_on_a_cpu(tmp_path: Path) -> None:
     assert (found["sudoku"]["batch"], found["sudoku"]["peak_gigabytes"]) == (8, None)
     assert 0 < found["sudoku"]["loss"] < 100
     assert 0.3 < found["sudoku"]["predicted_gigabytes"] < 0.6  # 7M parameters at 22 bytes, and 8 of 768 rows' activations
+    assert (found["sudoku"]["at_once"], found["maze"]["batch"], found["maze"]["at_once"]) == (8, 8, 3)
+    assert 0 < found["maze"]["loss"] < 100
+    assert max(found["parts"].values()) < 0.02
 
 
 @pytest.mark.slow

@@ -210,3 +210,18 @@ def test_a_new_version_of_what_is_measured_means_measuring_again_and_training_no
     after = expand(small, "smoke").cells
     assert [cell.id for cell in after] == [cell.id for cell in before]
     assert {item.action for item in plan(after, known).items} == {"evaluate"}
+
+
+def test_parts_of_a_batch_that_nobody_cuts_are_refused_when_the_file_is_read(write) -> None:
+    path = write(("execution: {device: cpu}", "execution: {device: cpu, micro_batch: 8}"))
+    with pytest.raises(ConfigError, match=r"execution\.micro_batch cuts the batch of a reasoner") as refused:
+        load_sweep(path)
+    assert "training.micro_batch" in refused.value.remedy
+
+
+@pytest.mark.parametrize("slots", ["0", "3.5", "half", "true"])
+def test_parts_of_a_batch_are_a_number_or_auto(write, slots: str) -> None:
+    path = write(("execution: {device: cpu}", f"execution: {{device: cpu, micro_batch: {slots}}}"))
+    with pytest.raises(ConfigError, match=r"micro_batch': .* is neither a number of slots nor auto") as refused:
+        load_sweep(path)
+    assert f"small.yaml:{len(path.read_text().splitlines())}: " in refused.value.message

@@ -7,7 +7,10 @@ from functools import cache
 import pytest
 import torch
 
-from looprepro.config.cell import MazeTask, SudokuTask
+from looprepro.config.cell import Execution, MazeTask, SudokuTask
+from looprepro.config.costs import memory_bytes
+from looprepro.config.reasoner_formulas import slots_at_once
+from looprepro.launch.profile import load_profile
 from looprepro.planning import Expansion, available_sweeps, expand, load_sweep, merge, stated_numbers
 from looprepro.planning.references import StatedNumber
 from looprepro.tasks.puzzles import make_puzzle_task
@@ -136,6 +139,50 @@ def test_the_released_configurations_stand_at_scale_paper() -> None:
     )
     assert not maze.task.dihedral
     assert len(cells) == 19
+
+
+H100_BYTES = 80e9
+OFF = 4 / 3
+"""The memory formula may be a third too low."""
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_as_many_paper_cells_as_share_a_gpu_fit_its_memory(sweep: str) -> None:
+    """In one process each, since a reasoner is not split over GPUs."""
+    sharing = load_profile("h100").cells_per_job
+    assert sharing > 1
+    for planned in grid(sweep, "paper").cells:
+        assert planned.execution.ranks == 1
+        if planned.execution.device == "cuda":
+            needed = memory_bytes(planned.cell, planned.execution)
+            assert needed is not None
+            assert sharing * OFF * needed < H100_BYTES, planned.id
+
+
+def test_large_grids_pass_in_parts_and_what_fits_passes_whole() -> None:
+    slots = {}
+    for planned in grid("fprm_table1", "paper").cells:
+        whole = memory_bytes(planned.cell, Execution())
+        assert whole is not None
+        at_once = slots_at_once(planned.cell, planned.execution)
+        assert (at_once < planned.cell.training.batch) == (whole > 28e9)
+        slots[tuple(planned.placements[0].axes.values())] = at_once
+    assert slots["sudoku", "FPRM"] == 768
+    assert 64 <= slots["maze", "FPRM"] < 128
+    assert 16 <= slots["arc2", "URM"] < 32
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_cell_runs_alike_whichever_sweep_asks_for_it(scale: str) -> None:
+    """Lines between logs and checkpoints aside; smaller scales pass every batch whole."""
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for sweep in SWEEPS:
+        for planned in grid(sweep, scale).cells:
+            own = planned.execution
+            found.setdefault(planned.id, set()).add((own.micro_batch, own.device, own.compile, own.tf32, own.threads))
+    assert all(len(ways) == 1 for ways in found.values())
+    if scale != "paper":
+        assert {way[0] for ways in found.values() for way in ways} == {None}
 
 
 def test_stated_numbers_fit_their_tables_and_say_whose_they_are() -> None:
