@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from looprepro.data.catalog import MANIFEST, Options, Say, is_prepared
+from looprepro.data.catalog import MANIFEST, STAND_INS, Options, Say, is_prepared
 from looprepro.data.hub_rows import HubRows
 from looprepro.files.atomic import create_folder_with
 from looprepro.files.checksum import sha256_file
@@ -59,7 +59,10 @@ def _prepare(name: str, repository: str, folder: Path, options: Options, say: Sa
     if is_prepared(folder):
         return str(read_json(folder / MANIFEST)["summary"])
     parts: dict[str, int] = {}
-    source = {split: HubRows(repository, options.revision, split, HEADER, say=say) for split in ("train", "test")}
+    source = {
+        split: HubRows(repository, options.revision, split, HEADER, offline=STAND_INS.capitalize(), say=say)
+        for split in ("train", "test")
+    }
     for split, rows in source.items():
         say(f"{name}: reading {split}")
         pairs = _pairs(rows)
