@@ -35,13 +35,19 @@ class Results:
 
     def series(self, name: str) -> dict[str, Points]:
         """Cell id -> points of the series ``name``, for every cell that has it."""
+        return self._points("series", name, "cell")
+
+    def series_of(self, cell: str) -> dict[str, Points]:
+        """Series name -> points, of one cell."""
+        return self._points("cell", cell, "series")
+
+    def _points(self, column: str, value: str, key: str) -> dict[str, Points]:
         import pyarrow.compute as pc
 
-        chosen = self.series_table.filter(pc.equal(self.series_table["series"], name))
+        chosen = self.series_table.filter(pc.equal(self.series_table[column], value))
         found: dict[str, Points] = {}
-        columns = (chosen[column].to_pylist() for column in ("cell", "x", "y"))
-        for cell, x, y in zip(*columns, strict=True):
-            xs, ys = found.setdefault(cell, ([], []))
+        for one, x, y in zip(*(chosen[name].to_pylist() for name in (key, "x", "y")), strict=True):
+            xs, ys = found.setdefault(one, ([], []))
             xs.append(x)
             ys.append(y)
         return found

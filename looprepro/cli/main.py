@@ -24,6 +24,7 @@ from looprepro.cli import (
     logs,
     plan,
     plot,
+    repeat,
     report,
     score,
     status,
@@ -69,6 +70,7 @@ app.command("plan", rich_help_panel=RUN)(plan.plan)
 app.command("sweep", rich_help_panel=RUN)(sweep.sweep)
 app.command("train", rich_help_panel=RUN)(train.train)
 app.command("eval", rich_help_panel=RUN)(evaluate.evaluate)
+app.command("repeat", rich_help_panel=RUN)(repeat.repeat)
 app.command("cancel", rich_help_panel=RUN)(cancel.cancel)
 app.command("logs", rich_help_panel=LOOK)(logs.logs)
 app.command("status", rich_help_panel=LOOK)(status.status)
