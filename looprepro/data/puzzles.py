@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from looprepro.config.puzzles import ARC_FILES
 from looprepro.data.catalog import MANIFEST, STAND_INS, Options, Say, is_prepared
 from looprepro.data.hub_rows import HubRows
 from looprepro.files.atomic import create_folder_with
@@ -29,7 +30,6 @@ SAMPLE_SEED = 0
 """Which of them. HRM and TRM draw them unseeded."""
 HEADER = ("source", "question", "answer", "rating")
 """Columns of both data sets."""
-ARC_FILES = {"arc1": "arcagi_aa922be.json", "arc2": "kaggle2025_250808.json"}
 Pair = tuple[str, str]
 """A puzzle and its answer as text."""
 
