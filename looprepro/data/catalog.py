@@ -58,6 +58,7 @@ class Entry:
 
 
 STAND_INS = "without network scales smoke and mini have stand-ins"
+OTHER_LAST_WORDS = "without network name a .jsonl file with evaluation.lambada, or measure the stand-in last_word"
 
 CATALOG: dict[str, Entry] = {
     "offline-smoke": Entry(
@@ -94,7 +95,7 @@ CATALOG: dict[str, Entry] = {
     "lambada": Entry(
         "LAMBADA's test passages, from the Hugging Face hub (extra: lm)",
         "looprepro.data.lambada:prepare_lambada",
-        without="without network name a .jsonl file with evaluation.lambada, or measure the stand-in last_word",
+        without=OTHER_LAST_WORDS,
     ),
 }
 

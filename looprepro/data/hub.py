@@ -31,11 +31,13 @@ class HubText:
         *,
         split: str = "train",
         column: str = "text",
+        offline: str = OFFLINE,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``subset``: the data set's configuration. ``revision``: a commit, a branch or a tag; None: the newest."""
+        """``subset``: the data set's configuration. ``revision``: a commit, a branch or a tag; None: the newest. ``offline``:
+        what to do where the hub cannot be reached."""
         self.repository, self.subset, self.split, self.column = repository, subset, split, column
-        self._revision = revision
+        self._revision, self._offline = revision, offline
         self._commit: str | None = None
         self._say = say
         self._state: dict[str, Any] | None = None
@@ -75,7 +77,7 @@ class HubText:
                 failures += 1
                 if failures >= TRIES:
                     raise StoreError(
-                        f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", OFFLINE
+                        f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", self._offline
                     ) from error
                 self._state = self.cursor()  # only now: a state per row would cost more than the row
                 self._say(f"transfer broken ({_brief(error)}): going on in {failures} s")
@@ -94,10 +96,10 @@ class HubText:
                 self._commit = HfApi().dataset_info(self.repository, revision=self._revision).sha
             except (RepositoryNotFoundError, RevisionNotFoundError) as error:
                 raise ConfigError(
-                    f"the hub has no {self.repository} at {self._revision or 'its main branch'}", OFFLINE
+                    f"the hub has no {self.repository} at {self._revision or 'its main branch'}", self._offline
                 ) from error
             except _network_errors() as error:
-                raise StoreError(f"the hub does not answer: {_brief(error)}", OFFLINE) from error
+                raise StoreError(f"the hub does not answer: {_brief(error)}", self._offline) from error
             if self._commit is None:
                 raise StoreError(f"the hub names no commit of {self.repository}", "Give --revision")
         return self._commit

@@ -25,9 +25,10 @@ class HubRows(HubText):
         split: str,
         header: Sequence[str],
         *,
+        offline: str,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        super().__init__(repository, None, revision, split=split, say=say)
+        super().__init__(repository, None, revision, split=split, offline=offline, say=say)
         self._header = tuple(header)
 
     @property

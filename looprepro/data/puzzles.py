@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from looprepro.data.catalog import MANIFEST, Options, Say, is_prepared
+from looprepro.config.puzzles import ARC_FILES
+from looprepro.data.catalog import MANIFEST, STAND_INS, Options, Say, is_prepared
 from looprepro.data.hub_rows import HubRows
 from looprepro.files.atomic import create_folder_with
 from looprepro.files.checksum import sha256_file
@@ -29,7 +30,6 @@ SAMPLE_SEED = 0
 """Which of them. HRM and TRM draw them unseeded."""
 HEADER = ("source", "question", "answer", "rating")
 """Columns of both data sets."""
-ARC_FILES = {"arc1": "arcagi_aa922be.json", "arc2": "kaggle2025_250808.json"}
 Pair = tuple[str, str]
 """A puzzle and its answer as text."""
 
@@ -59,7 +59,10 @@ def _prepare(name: str, repository: str, folder: Path, options: Options, say: Sa
     if is_prepared(folder):
         return str(read_json(folder / MANIFEST)["summary"])
     parts: dict[str, int] = {}
-    source = {split: HubRows(repository, options.revision, split, HEADER, say=say) for split in ("train", "test")}
+    source = {
+        split: HubRows(repository, options.revision, split, HEADER, offline=STAND_INS.capitalize(), say=say)
+        for split in ("train", "test")
+    }
     for split, rows in source.items():
         say(f"{name}: reading {split}")
         pairs = _pairs(rows)

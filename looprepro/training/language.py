@@ -100,7 +100,9 @@ class LanguageTrainer:
         self.model = build_model(cell).to(device)
         self.model.checkpoint_steps = self.training.activation_checkpointing == "per-iteration"
         if execution.compile:
-            self.model.compile_core(dynamic=True)  # one graph for every number of active rows
+            self.model.compile_core()
+        self.compile_seconds = 0.0
+        """Spent compiling the core, apart from ``seconds``."""
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = MuonAdamW(
             self.parameters,
@@ -123,6 +125,11 @@ class LanguageTrainer:
 
     # One step --------------------------------------------------------------------------------------------------------
 
+    def warm_up(self) -> None:
+        """Compile what a micro-batch needs, where compiling is asked for, so that no step does it."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.dtype == "bfloat16"):
+            self.compile_seconds += self.model.warm_up((self.training.micro_batch, self.task.max_time))
+
     def train_step(self) -> LanguageReport:
         """One step, called on rank 0. :class:`Diverged` after more than ``max_skipped`` updates in a row that were skipped."""
         if not self._started:
@@ -137,6 +144,7 @@ class LanguageTrainer:
         while (word := self.ranks.tell()) != END:
             if word == START:
                 self._take_over()
+                self.warm_up()
             elif word == STEP:
                 with suppress(Diverged):  # rank 0 diverges in the same step, and says what follows
                     self._step()

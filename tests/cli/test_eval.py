@@ -10,6 +10,13 @@ from typing import Any
 
 import pytest
 
+from looprepro.cli.evaluate import asked_for
+from looprepro.config.cell import LanguageEvaluation
+from looprepro.config.presence import Presence
+from looprepro.files.errors import ConfigError
+from looprepro.planning import expand, load_sweep
+from looprepro.store import CellRecord
+
 
 @pytest.fixture
 def trained(finished: tuple[Path, Any, Any], tmp_path: Path) -> Path:
@@ -69,6 +76,19 @@ def test_after_a_failure_the_same_command_tries_again_and_collect_waits_for_noth
     done = looprepro("eval", cell.name, "T=4")
     assert done.returncode == 0, done.stderr
     assert "T=4  last_token_accuracy" in done.stdout
+
+
+def test_a_language_model_is_asked_for_its_tasks_at_every_budget() -> None:
+    """``looprepro eval CELL T=1,8,16,32,48 --tasks perplexity,lambada``: what is not said stays as it was measured before."""
+    cell = next(iter(expand(load_sweep("table4"), "mini").cells)).cell
+    before = LanguageEvaluation(T=8, items=7, questions=5)
+    record = CellRecord("a", {}, Presence("done"), evaluations={"e": {"evaluation": before.model_dump(mode="json")}})
+    asked = asked_for(cell, record, ["T=1,8,16,32,48", "draws=3", "lambada=./own.jsonl"], "perplexity,lambada")
+    assert [one.T for one in asked] == [1, 8, 16, 32, 48]
+    assert {one.metrics for one in asked} == {("lambada", "perplexity")}
+    assert {(one.items, one.questions, one.draws, one.lambada) for one in asked} == {(7, 5, 3, "./own.jsonl")}
+    with pytest.raises(ConfigError, match="metrics"):
+        asked_for(cell, record, ["T=1"], "perplexity,lambda")
 
 
 def test_what_cannot_be_measured_is_said_in_one_line(trained: Path, looprepro: Callable[..., Any]) -> None:

@@ -96,6 +96,7 @@ def test_without_network_one_line_says_so(tmp_path: Path) -> None:
     done = prepare(tmp_path, environment, "sudoku-extreme")
     assert done.returncode == 1
     assert "the hub does not answer" in done.stderr.splitlines()[-1]
+    assert done.stderr.endswith("Without network scales smoke and mini have stand-ins\n")
     assert not (tmp_path / "data" / "sudoku-extreme" / "manifest.json").exists()
 
 

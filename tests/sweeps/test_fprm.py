@@ -217,6 +217,27 @@ def test_the_bridge_trains_with_injections_of_the_first_paper(injection: str) ->
     assert all(0.0 < loss < 10.0 for loss in losses)
 
 
+@pytest.mark.parametrize(("model", "blind"), [("TRM", True), ("TRM convolution", False)])
+def test_without_a_convolution_a_letter_twice_gives_one_answer(model: str, blind: bool) -> None:
+    """As docs/fixed-point.md says of TRM: half of the words of two generators begin so, and their first two products differ."""
+    mini = grid("fprm_table2", "mini")
+    planned = next(c for c in mini.cells if c.placements[0].axes["model"] == model)
+    trainer = family(planned.cell).trainer(planned.cell, mini.execution, torch.device("cpu"))
+    trainer.train_step()
+    trained, group = trainer.model, trainer.task.group
+    assert len(trainer.task.alphabet) == 2
+    for letter, other in (trainer.task.alphabet.tolist(), trainer.task.alphabet.flip(0).tolist()):
+        word = torch.tensor([[letter, letter, other, letter]])
+        assert len(set(group.prefix_products(word)[0, :2].tolist())) == 2
+        with torch.no_grad():
+            z = trained.initial_state(torch.zeros(1, *trained.state_shape(4)))
+            for _ in range(4):
+                z = trained.iterate(z, trained.frame.embed(word + 1, None))
+            logits = trained.decode(z)[0][0]
+        assert torch.allclose(logits[0], logits[1], atol=1e-5) == blind
+        assert not torch.allclose(logits[0], logits[2], atol=1e-2)
+
+
 def test_evaluation_puzzles_are_endless_where_they_are_made() -> None:
     cell = next(c for c in grid("fprm_table1", "smoke").cells if c.placements[0].axes["puzzle"] == "sudoku").cell
     assert make_puzzle_task(cell.task, 0).evaluation_limit is None

@@ -54,7 +54,7 @@ class SwiGLU(nn.Module):
     With ``gate_kernel`` a depthwise convolution over positions and a SiLU stand between the product and ``down`` (URM).
     """
 
-    def __init__(self, width: int, hidden: int, gate_kernel: int | None = None, causal: bool = False) -> None:
+    def __init__(self, width: int, hidden: int, gate_kernel: int | None = None) -> None:
         super().__init__()
         self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)

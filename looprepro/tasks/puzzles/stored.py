@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from looprepro import randomness
 from looprepro.config.puzzles import MazeTask, SudokuTask
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import read_json
@@ -19,6 +21,8 @@ from looprepro.tasks.puzzles.epochs import shuffled
 from looprepro.tasks.puzzles.task import Graded
 
 Ints = NDArray[np.int64]
+STORED_IMAGE = 1
+"""Step of the stream of augmentations from which stored images are chosen; images made here are chosen from step 0."""
 _ARRAYS = ("inputs", "labels", "puzzle_identifiers", "puzzle_indices", "group_indices")
 
 
@@ -43,6 +47,17 @@ class StoredPuzzles:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @property
+    def groups(self) -> int:
+        """Puzzles that are no images of each other: a group is a puzzle with the images of it that are on disk."""
+        return len(self.group_indices) - 1
+
+    def one_of(self, groups: Ints, u: NDArray[np.float64]) -> Ints:
+        """Int64 ``[groups]``: an example of each of ``groups``, chosen by a number ``u [groups]`` in [0, 1)."""
+        first, after = (self.puzzle_indices[self.group_indices[ends]].astype(np.int64) for ends in (groups, groups + 1))
+        chosen: Ints = first + (u * (after - first)).astype(np.int64)
+        return chosen
+
     def take(self, examples: Ints) -> tuple[Ints, Ints]:
         """Inputs and labels of the given examples, int64 ``[examples, seq_len]``."""
         return self.inputs[examples].astype(np.int64), self.labels[examples].astype(np.int64)
@@ -64,10 +79,14 @@ class StoredOrMade(Graded):
 
     def _trained(self, rows: Tensor) -> Tensor:
         """Int64 ``[rows]``: the training puzzle of each row, every one of ``train_items`` once per epoch. Of stored ones these
-        are a sample drawn by ``data_seed``, as HRM's builder draws it; generated ones are the first so many."""
-        items = min(self.config.train_items, len(self._train)) if self._train else self.config.train_items
-        chosen = shuffled(self.seed, rows.cpu(), items)
-        return shuffled(self._data_seed, chosen, len(self._train)) if self._train else chosen
+        are a sample drawn by ``data_seed``, as HRM's builder draws it, each in one of the images that are on disk with it;
+        generated ones are the first so many."""
+        if self._train is None:
+            return shuffled(self.seed, rows.cpu(), self.config.train_items)
+        chosen = shuffled(self.seed, rows.cpu(), min(self.config.train_items, self._train.groups))
+        groups = shuffled(self._data_seed, chosen, self._train.groups)
+        u = randomness.uniform(self.seed, randomness.AUGMENTATION, STORED_IMAGE, rows.cpu(), 1)[:, 0]
+        return torch.from_numpy(self._train.one_of(groups.numpy(), u.numpy()))
 
     def _asked(self, rows: Tensor) -> Tensor:
         """Int64 ``[rows]``: the test puzzle of each evaluation row. Stored ones in an order drawn by ``data_seed``, so that the

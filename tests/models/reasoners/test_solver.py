@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -145,6 +146,32 @@ def test_a_plain_pre_norm_loop_with_the_same_sub_layers_is_not_bounded() -> None
         for _ in range(60):
             z = model.iterate(z, x)
     assert float(z.norm(dim=-1).min()) > 60 * 20.0  # 2L bounded terms and x per iteration, all along x
+
+
+@pytest.mark.parametrize("bent", [False, True])
+def test_a_loop_contracts_at_the_rate_of_theorem_2(bent: bool) -> None:
+    """Layers of Lipschitz constant 3 under a2 = 1/4: one fixed point from every start, |z_{i+1} - z_i| <= (3/4)^i |z_1 - z_0|,
+    attained where the layers only turn and stretch; with a constant of 5 those leave."""
+    x, turn = drawn(1, 4, 8, seed=3), torch.linalg.qr(drawn(8, 8, seed=5)).Q
+
+    def changes(lipschitz: float, start: Tensor, steps: int) -> tuple[list[float], Tensor]:
+        model = bounded_loop(None, bound=1.0)  # its sub-layers are replaced as a whole
+        first, second = model.loop.layers
+        first.forward = lambda z, rope, scale: lipschitz * (z @ turn)
+        second.forward = lambda z, rope, scale: torch.sin(z) if bent else z
+        states = [start]
+        with torch.no_grad():
+            for _ in range(steps):
+                states.append(model.iterate(states[-1], x))
+        return [float((b - a).norm()) for a, b in pairwise(states)], states[-1]
+
+    found, end = changes(3.0, 10.0 * drawn(1, 4, 8, seed=4), 120)
+    assert all(found[i] <= 0.75**i * found[0] * (1.0 + 1e-9) for i in range(60))
+    if not bent:
+        assert found[40] == pytest.approx(0.75**40 * found[0], rel=1e-6)
+        assert changes(5.0, drawn(1, 4, 8, seed=4), 40)[0][-1] > 1000.0
+    _, other = changes(3.0, -drawn(1, 4, 8, seed=6), 120)
+    torch.testing.assert_close(end, other)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8])

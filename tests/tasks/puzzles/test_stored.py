@@ -119,6 +119,23 @@ def test_stored_training_puzzles_are_a_drawn_sample(tmp_path: Path, monkeypatch:
     assert set(first) != set(trained(range(100), data_seed=1))
 
 
+@pytest.mark.parametrize("images", [1, 3])
+def test_an_epoch_of_a_data_set_with_images_on_disk_visits_each_puzzle_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: int
+) -> None:
+    """As HRM's builder stores them: a group is a puzzle, each of its images a puzzle of the group, of one example."""
+    monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))
+    store_numbered(tmp_path / "numbered", "sudoku")
+    ends = np.append(np.arange(0, 2000, images), 2000).astype(np.int32)
+    np.save(tmp_path / "numbered" / "train" / "all__group_indices.npy", ends)
+    task = make_puzzle_task(SudokuTask(data="numbered", train_items=50, augmentations=0), seed=0)
+    epochs = [numbers(task.examples(torch.arange(50 * epoch, 50 * epoch + 50), 0).inputs) for epoch in range(8)]
+    puzzles = [{number // images for number in epoch} for epoch in epochs]
+    assert all(len(epoch) == 50 for epoch in puzzles)
+    assert all(epoch == puzzles[0] for epoch in puzzles)
+    assert (len({number for epoch in epochs for number in epoch}) > 100) == (images > 1)
+
+
 def test_mazes_are_read_in_the_same_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_puzzle_task(MazeTask(side=30, style="walls", path=(4, 90)), 0).evaluation_examples(torch.arange(2))
     monkeypatch.setenv("LOOPREPRO_DATA", str(tmp_path))

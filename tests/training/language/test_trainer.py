@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,22 @@ def test_a_short_run_learns_and_reports_what_the_issue_asks(language_cell, text)
     assert records[0]["max_decay"] == pytest.approx(0.2**0.5, abs=0.05)
     assert 0 < records[-1]["relative_change"] < 1
     assert records[-1]["tokens"] == 30 * 56
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch's compiler warns about itself
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
+def test_a_scale_that_asks_for_compiling_trains_the_same_numbers(language_cell, text, monkeypatch) -> None:
+    """With a backend that runs the graphs as they are: making code of them takes minutes."""
+    cell = language_cell()
+    plain = trainer(cell, text)
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    compiled = LanguageTrainer(cell, text, Execution(threads=1, device="cpu", log_every=2, compile=True), CPU)
+    compiled.warm_up()
+    assert compiled.compile_seconds > 0
+    for _ in range(3):
+        assert compiled.train_step().record() == pytest.approx(plain.train_step().record(), rel=1e-5)
+    torch._dynamo.reset()
 
 
 def test_a_resumed_run_goes_on_bit_by_bit(language_cell, text, tmp_path: Path) -> None:
