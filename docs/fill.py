@@ -20,7 +20,7 @@ from typing import Any
 
 from looprepro.analysis.results import RESULTS, Results, load_results
 from looprepro.analysis.summary import origins
-from looprepro.config.cell import Execution
+from looprepro.config.cell import Execution, ReasonerTraining
 from looprepro.config.costs import memory_bytes
 from looprepro.config.reasoner_formulas import slots_at_once
 from looprepro.files.atomic import write_text
@@ -300,7 +300,9 @@ def in_parts(everything: Plan) -> str:
     whole: dict[str, list[float]] = {}
     for item in everything.to_run:
         cell, execution = item.cell.cell, item.cell.execution
-        if cell.family == "reasoner" and (at_once := slots_at_once(cell, execution)) < cell.training.batch:
+        if not isinstance(cell.training, ReasonerTraining):
+            continue
+        if (at_once := slots_at_once(cell, execution)) < cell.training.batch:
             slots.setdefault(cell.task.kind, []).append(at_once)
             whole.setdefault(cell.task.kind, []).append((memory_bytes(cell, Execution()) or 0.0) / 1e9)
     if not slots:
