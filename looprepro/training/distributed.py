@@ -30,8 +30,9 @@ from torch import Tensor
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.training.place import Place, place
 
-TIMEOUT = timedelta(minutes=10)
-"""How long a rank waits for the others before it fails: longer than any checkpoint takes to write."""
+TIMEOUT = timedelta(hours=1)
+"""How long a rank waits for the others before it fails: longer than a checkpoint takes to write, or all measurements of a cell,
+which rank 0 makes alone while ranks of torchrun and SLURM wait for the next cell."""
 GRACE_SECONDS = 30.0
 """For a follower to end after it was sent home."""
 BUCKET_BYTES = 1 << 26
