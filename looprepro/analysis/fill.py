@@ -117,7 +117,7 @@ def _found(rows: Sequence[Row], plan: TablePlan) -> _Found:
 
 def _heads(plan: TablePlan, axes: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Roles and labels along ``axes``, nested in the order in which the sweep lists each axis."""
-    order: list[dict[str, int]] = [{} for _ in axes]
+    order = [{role: place for place, role in enumerate(plan.order.get(axis, ()))} for axis in axes]
     heads: dict[tuple[str, ...], tuple[str, ...]] = {}
     budgets: dict[str, set[int]] = {}
     for cell in plan.wanted:

@@ -48,6 +48,8 @@ class TablePlan:
     metric: str
     decimals: int
     wanted: tuple[WantedCell, ...]
+    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Axis -> its roles in their order; an axis without one has them as ``wanted`` does."""
     overrides: tuple[str, ...] = ()
     note: str = ""
     """What this scale shows and does not show."""

@@ -38,6 +38,7 @@ def table_plan(expansion: Expansion) -> TablePlan:
         metric=layout.metric,
         decimals=layout.decimals,
         wanted=wanted,
+        order=expansion.axes,
         overrides=expansion.overrides,
         note=sweep.scale(expansion.scale).note,
         beside=layout.beside,

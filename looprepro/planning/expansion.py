@@ -80,6 +80,8 @@ class Expansion:
     """The sweep's, with an override that multiplies as a further row axis."""
     entries: int
     """Size of the grid: points of all axes times seeds. Two entries may be one cell ("G=8" where d/2 is 8)."""
+    axes: Mapping[str, tuple[str, ...]]
+    """Axis -> its roles in the order of the sweep, for what comes first in a table: cells may leave some out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,8 @@ def expand(
         selection.check(key, sorted(seen))
     if not found:
         raise ConfigError(f"no cell has all of: {', '.join(f'--only {text}' for text in only)}", "Leave one of them out")
-    return Expansion(sweep, scale, texts, overlay.execution, list(found.values()), layout, entries)
+    order = {name: tuple(point.role for point in points) for name, points in kept.items()}
+    return Expansion(sweep, scale, texts, overlay.execution, list(found.values()), layout, entries, order)
 
 
 def merge(expansions: Iterable[Expansion]) -> list[PlannedCell]:

@@ -26,6 +26,13 @@ def test_the_smoke_table_has_its_own_budgets_and_the_papers_column_names_the_pap
     assert {entry.wanted for row in table.entries for entry in row} == {len(sweep.scales["smoke"].seeds)}
 
 
+def test_columns_keep_the_order_of_the_sweep_where_the_first_row_leaves_one_out() -> None:
+    """fprm_depth has no post-norm at 4 layers at scale mini, and post-norm is its first row."""
+    depth = load_sweep("fprm_depth")
+    table = build_table(table_plan(expand(depth, "mini")), [], load_references(depth))
+    assert [column.roles[0] for column in table.columns] == ["4", "8", "16", "32"]
+
+
 def test_where_rows_are_sizes_a_note_says_what_size_the_papers_numbers_have() -> None:
     table4 = load_sweep("table4")
     for scale, said in (
