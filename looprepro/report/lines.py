@@ -41,6 +41,8 @@ def lines(
 
     At each x the mean ± SE over the distinct seeds that have a point there: a run whose activations became infinite ends early.
     """
+    from matplotlib.ticker import MaxNLocator
+
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done"]
     panels: dict[tuple[str, ...], dict[str, list[Points]]] = {}
     seeds = set()
@@ -83,6 +85,7 @@ def lines(
         if values and min(values) > 0 and max(values) > LOGARITHMIC * min(values):
             axis.set_yscale("log")
         axis.set(xlabel=x_label, ylabel=words(series))
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=all(row["x"] == int(row["x"]) for row in drawn)))
         axis.set_title(
             ", ".join(f"{by} = {text}" if text.isdecimal() else text for by, text in zip(panels_by, panel, strict=True))
         )
