@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from looprepro.analysis.results import Points, Results, folder_of, load_results
 from looprepro.analysis.rows import cell_series
 from looprepro.analysis.schema import Row
 from looprepro.files.errors import ConfigError, StoreError
-from looprepro.planning.keys import nearest
+from looprepro.planning.keys import by_start
 from looprepro.store import CellRecord
 
 Place = tuple[str, str]
@@ -70,20 +70,12 @@ def recorded(results_dir: Path, scale: str, wanted: str | None) -> list[Recorded
             rows.setdefault(row["cell"], []).append(row)
     if not rows:
         raise StoreError(f"no finished cell was collected at scale {scale}", f"Run: looprepro collect --scale {scale}")
-    chosen = _matching(rows, wanted) if wanted is not None else random.choice(sorted(rows))
+    chosen = by_start(wanted, rows, "collected cell") if wanted is not None else random.choice(sorted(rows))
     pack = rows[chosen][0].get("pack") or ""
     if "+" in pack:
         raise ConfigError(f"{chosen} was resumed in another stack ({pack})", "Repeat one that was not")
     others = [id for id, own in rows.items() if pack and id != chosen and own[0].get("pack") == pack]
     return [_recorded(found, described, id, rows[id]) for id in (chosen, *others)]
-
-
-def _matching(ids: Collection[str], start: str) -> str:
-    matching = [id for id in ids if id.startswith(start)]
-    if len(matching) != 1:
-        few = f"{len(matching)} collected cells start with '{start}'" if matching else f"no collected cell is called '{start}'"
-        raise ConfigError(few, "Write more of the id" if matching else f"Did you mean '{nearest(start, list(ids))}'?")
-    return matching[0]
 
 
 def _recorded(found: Results, described: Cells, id: str, rows: list[Row]) -> Recorded:

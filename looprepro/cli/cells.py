@@ -10,15 +10,6 @@ if TYPE_CHECKING:
 
 def matching_cell(store: Store, text: str, what: str = "cell") -> str:
     """The id of the one cell that starts with ``text``. :class:`ConfigError` where none or several do."""
-    from looprepro.files.errors import ConfigError
-    from looprepro.planning.keys import nearest
+    from looprepro.planning.keys import by_start
 
-    ids = store.ids()
-    matching = [id for id in ids if id.startswith(text)]
-    if text in matching:
-        return text
-    if len(matching) != 1:
-        few = f"{len(matching)} cells start with '{text}'" if matching else f"no {what} is called '{text}'"
-        remedy = f"Did you mean '{nearest(text, ids)}'?" if ids else "Run a sweep first"
-        raise ConfigError(few, remedy if not matching else "Write more of the id")
-    return matching[0]
+    return by_start(text, store.ids(), what)

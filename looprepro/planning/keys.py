@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -134,6 +134,18 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 def nearest(word: str, valid: Iterable[str]) -> str:
     """The member of ``valid`` that looks most like ``word``; "" where there is none."""
     return max(sorted(valid), key=lambda candidate: _likeness(word, candidate), default="")
+
+
+def by_start(text: str, ids: Collection[str], what: str = "cell") -> str:
+    """``text`` itself, or the one of ``ids`` that starts with it. :class:`ConfigError` where none or several do."""
+    matching = [id for id in ids if id.startswith(text)]
+    if text in matching:
+        return text
+    if len(matching) != 1:
+        few = f"{len(matching)} cells start with '{text}'" if matching else f"no {what} is called '{text}'"
+        remedy = f"Did you mean '{nearest(text, ids)}'?" if ids else "Run a sweep first"
+        raise ConfigError(few, remedy if not matching else "Write more of the id")
+    return matching[0]
 
 
 def nearest_key(key: str, extra: Iterable[str] = ()) -> str:
