@@ -13,7 +13,7 @@ from pathlib import Path
 import looprepro
 from looprepro.files.errors import StoreError
 from looprepro.store.layout import Layout, attempt_name, read_bytes, read_document
-from looprepro.store.provenance import _git, source_state
+from looprepro.store.provenance import git, source_state
 
 MATTERS = tuple(
     f"looprepro/{name}" for name in ("config", "geometry", "models", "native", "tasks", "training", "randomness.py")
@@ -80,6 +80,6 @@ def _is_present(origin: Origin, project: Path) -> bool:
         if origin.changes:
             state, diff = source_state(project)
             return state["commit"] == origin.commit and relevant(diff) == origin.changes
-        return not _git(project, "diff", "--name-only", "--no-ext-diff", origin.commit, "--", *MATTERS)
+        return not git(project, "diff", "--name-only", "--no-ext-diff", origin.commit, "--", *MATTERS)
     except StoreError:
         return False  # a commit that is not here

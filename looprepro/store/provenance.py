@@ -89,20 +89,20 @@ def source_state(project: Path) -> tuple[dict[str, Any], str]:
     """
     unknown: dict[str, Any] = {"commit": None, "dirty": None, "dirty_files": []}
     try:
-        top = _git(project, "rev-parse", "--show-toplevel").strip()
+        top = git(project, "rev-parse", "--show-toplevel").strip()
         if Path(top).resolve() != project.resolve():
             return {**unknown, "git": "not in a checkout of its own"}, ""
-        status = _git(project, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *WATCHED)
+        status = git(project, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *WATCHED)
     except StoreError as error:
         return {**unknown, "git": str(error)}, ""
     try:
-        commit: str | None = _git(project, "rev-parse", "--verify", "HEAD").strip()
+        commit: str | None = git(project, "rev-parse", "--verify", "HEAD").strip()
     except StoreError:
         commit = None  # no commit yet
     entries = [(entry[:2], entry[3:]) for entry in status.split("\0") if entry]
     parts = []
     if entries and commit:
-        parts.append(_git(project, "diff", "--no-ext-diff", "--no-textconv", "--binary", "HEAD", "--", *WATCHED))
+        parts.append(git(project, "diff", "--no-ext-diff", "--no-textconv", "--binary", "HEAD", "--", *WATCHED))
     added = [name for code, name in entries if code == "??" or (commit is None and "D" not in code)]
     parts += [_as_new_file(project, name) for name in added]
     record = {
@@ -145,12 +145,13 @@ def _as_new_file(project: Path, name: str) -> str:
     path = project / name
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _LARGE:
         return f"# untracked, not copied (a link, not a file, or over {_LARGE} bytes): {name}\n"
-    return _git(
+    return git(
         project, "diff", "--no-ext-diff", "--no-textconv", "--binary", "--no-index", "--", os.devnull, name, codes=(0, 1)
     )
 
 
-def _git(project: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+def git(project: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+    """What git prints in ``project``. :class:`StoreError` where it cannot be asked or ends with a code other than ``codes``."""
     # A hook or an alias in the caller's environment must not point us at another repository; the index is not refreshed.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}

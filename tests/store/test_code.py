@@ -97,8 +97,8 @@ def test_git_is_asked_once_for_each_commit(checkout: Path, layout: Layout, monke
     for number in range(500):
         trained(layout, f"cell{number}", state)
     asked = []
-    plain = code._git
-    monkeypatch.setattr(code, "_git", lambda *arguments: asked.append(arguments) or plain(*arguments))
+    plain = code.git
+    monkeypatch.setattr(code, "git", lambda *arguments: asked.append(arguments) or plain(*arguments))
     began = time.process_time()
     assert made_by_other_code(layout, [f"cell{number}" for number in range(500)], checkout) == {}
     assert time.process_time() - began < 0.5
