@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,6 @@ CPU = torch.device("cpu")
 SUDOKU = {"kind": "sudoku", "side": 4, "empty": (3, 6), "train_items": 8, "augmentations": 2}
 WORDS = {"kind": "state_tracking", "group": "S3", "length": 4, "test_lengths": (6,)}
 TINY = {"width": 8, "heads": 2, "layers": 1, "prefix": 2}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def make_cell(model: dict[str, Any] | None = None, task: dict[str, Any] | None = None, seed: int = 3, **training: Any) -> Cell:
