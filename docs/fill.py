@@ -222,7 +222,7 @@ def span(values: Sequence[float]) -> str:
 
 
 def paper_hours(study: Study) -> str:
-    """What ``looprepro plan SWEEP --scale paper`` estimates where nothing has been measured: training only."""
+    """What ``looprepro plan SWEEP --scale paper`` estimates where nothing has been measured."""
     plans = {expansion.sweep.name: (expansion, decide(expansion.cells, {})) for expansion in expansions("paper")}
     head = (
         "sweep",
@@ -246,7 +246,8 @@ def paper_hours(study: Study) -> str:
             f"All sweeps together, cells that two of them share counted once: about {shown_hours(gpus)} GPU-hours and "
             f"{shown_hours(cores)} core-hours for {everything.wanted} cells. {', '.join(measuring)} train nothing: they "
             "measure the cells of `table4`.",
-            f"Hours are device hours of training: operations counted by formula, at {FRACTION_OF_PEAK:g} of the peak of an "
+            "Hours are device hours of training and of measuring every budget, the latter at most (no puzzle halts before the "
+            f"last iteration): operations counted by formula, at {FRACTION_OF_PEAK:g} of the peak of an "
             f"H100 by its data sheet ({GPU_FLOPS / 1e12:.0f} TFLOP/s in float32, {GPU_BFLOAT16_FLOPS / 1e12:.0f} in bfloat16). "
             f"The fraction is a guess and **no GPU was measured**. For a cell of Table 1 it gives {shown_hours(one)} hours; "
             f"the sweep's own note reads: {load_sweep('table1').scale('paper').note}",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from looprepro.cli.options import duration, say
 
 if TYPE_CHECKING:
-    from looprepro.launch.base import Progress
+    from looprepro.launch.base import Progress, Work
 
 LINE_EVERY = 30.0
 """Seconds between plain lines while nothing but steps changes."""
@@ -26,22 +26,27 @@ class Display(Protocol):
 
 
 class Estimate:
-    """Fraction done over all cells in steps, and the time left at the speed since the start."""
+    """Fraction done over all cells in steps, measuring included, and the time left at the speed since the start."""
 
-    def __init__(self, steps: Mapping[str, int]) -> None:
-        self.steps = steps
-        self.total = max(1, sum(steps.values()))
+    def __init__(self, work: Iterable[Work]) -> None:
+        self._work = {item.id: item for item in work}
+        self.total = max(1.0, sum(item.steps + item.measuring for item in self._work.values()))
         self._began = time.monotonic()
-        self._first: int | None = None
+        self._first: float | None = None
 
-    def done(self, progress: Progress) -> int:
-        """Optimiser steps done, finished cells counted whole."""
-        return sum(
-            self.steps[name] if name in progress.complete else min(known.step, self.steps[name])
-            for name, known in progress.presence.items()
-        )
+    def done(self, progress: Progress) -> float:
+        """Optimiser steps done, and evaluations by what they cost; finished cells counted whole."""
+        found = 0.0
+        for name, known in progress.presence.items():
+            item = self._work[name]
+            if name in progress.complete:
+                found += item.steps + item.measuring
+                continue
+            there = sum(evaluation in known.evaluations for evaluation, _ in item.evaluations)
+            found += min(known.step, item.steps) + item.measuring * there / max(1, len(item.evaluations))
+        return found
 
-    def left(self, done: int) -> float | None:
+    def left(self, done: float) -> float | None:
         """Seconds left; None while unknown."""
         if self._first is None:
             self._first = done
@@ -59,18 +64,18 @@ def summary(progress: Progress) -> str:
 
 
 @contextmanager
-def display(steps: Mapping[str, int]) -> Iterator[Display]:
+def display(work: Iterable[Work]) -> Iterator[Display]:
     """A bar where stderr is a terminal, lines where it is not."""
     if sys.stderr.isatty():
-        with _bar(steps) as shown:
+        with _bar(work) as shown:
             yield shown
     else:
-        yield _Lines(steps)
+        yield _Lines(work)
 
 
 class _Lines:
-    def __init__(self, steps: Mapping[str, int]) -> None:
-        self._estimate = Estimate(steps)
+    def __init__(self, work: Iterable[Work]) -> None:
+        self._estimate = Estimate(work)
         self._last = ("", 0.0)
 
     def show(self, progress: Progress) -> None:
@@ -85,11 +90,11 @@ class _Lines:
 
 
 @contextmanager
-def _bar(steps: Mapping[str, int]) -> Iterator[Display]:
+def _bar(work: Iterable[Work]) -> Iterator[Display]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    estimate = Estimate(steps)
+    estimate = Estimate(work)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

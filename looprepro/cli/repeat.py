@@ -63,12 +63,13 @@ def _run(store: Store, cells: Sequence[Recorded]) -> int:
     from looprepro.cli.progress import display
     from looprepro.cli.required_data import prepare_required
     from looprepro.config.cell import Cell, Execution, parse_evaluation
-    from looprepro.config.costs import total_steps
+    from looprepro.config.costs import evaluation_steps, total_steps
     from looprepro.launch.base import Work
     from looprepro.launch.local import LocalExecutor
 
     parsed = [Cell.model_validate(cell.config) for cell in cells]
-    prepare_required(parsed, [parse_evaluation(e) for e in cells[0].evaluations.values()])
+    evaluations = [parse_evaluation(e) for e in cells[0].evaluations.values()]
+    prepare_required(parsed, evaluations)
     work = [
         Work(
             cell.id,
@@ -77,12 +78,13 @@ def _run(store: Store, cells: Sequence[Recorded]) -> int:
             Execution.model_validate(cell.execution),
             total_steps(one),
             cell.pack,
+            evaluation_steps(one, evaluations) if cell is cells[0] else 0.0,
         )
         for cell, one in zip(cells, parsed, strict=True)
     ]
     say(f"repeating {cells[0].id}" + (f" with the {len(cells) - 1} others of its stack" if len(cells) > 1 else ""))
     code = 0
-    with display({item.id: item.steps for item in work}) as shown:
+    with display(work) as shown:
         for progress in LocalExecutor(1).run(store, work):
             shown.show(progress)
             code = progress.exit_code

@@ -135,7 +135,7 @@ def run_plan(
     work = _on_device(work_of(wanted), device)
     say(f"{names}: {len(work)} of {made.wanted} cells to run, logs under {store.root}/cells/<cell>/attempts/")
     last: Progress | None = None
-    with display({item.id: item.steps for item in work}) as shown:
+    with display(work) as shown:
         for progress in where.run(store, work):
             shown.show(progress)
             last = progress

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from looprepro.config import formulas, language_formulas, reasoner_formulas
-from looprepro.config.cell import Cell, Execution, Family, LanguageTraining
+from looprepro.config.cell import Cell, Evaluation, Execution, Family, LanguageTraining
 
 _TRAIN_FLOPS: Mapping[Family, Callable[[Cell], float]] = {
     "words": formulas.train_flops,
     "language": language_formulas.train_flops,
     "reasoner": reasoner_formulas.train_flops,
+}
+_EVALUATION_FLOPS: Mapping[Family, Callable[[Cell, Collection[Evaluation]], float]] = {
+    "words": formulas.evaluation_flops,
+    "language": language_formulas.evaluation_flops,
+    "reasoner": reasoner_formulas.evaluation_flops,
 }
 _MEMORY_BYTES: Mapping[Family, Callable[[Cell, Execution], float]] = {
     "words": lambda cell, _: formulas.memory_bytes(cell),
@@ -29,6 +34,18 @@ def train_flops(cell: Cell) -> float | None:
     """Floating-point operations of the whole training run."""
     formula = _TRAIN_FLOPS.get(cell.family)
     return None if formula is None else formula(cell)
+
+
+def evaluation_flops(cell: Cell, evaluations: Collection[Evaluation]) -> float | None:
+    """Floating-point operations of measuring all of ``evaluations`` on trained weights, at most."""
+    formula = _EVALUATION_FLOPS.get(cell.family)
+    return None if formula is None else formula(cell, evaluations)
+
+
+def evaluation_steps(cell: Cell, evaluations: Collection[Evaluation]) -> float:
+    """The same in optimiser steps of the cell, for progress bars; 0 where the formulas do not cover it."""
+    training, measuring = train_flops(cell), evaluation_flops(cell, evaluations)
+    return total_steps(cell) * measuring / training if training and measuring else 0.0
 
 
 def memory_bytes(cell: Cell, execution: Execution = _PLAIN) -> float | None:

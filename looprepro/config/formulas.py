@@ -8,9 +8,9 @@ Depths enter by their mean over the sampled distribution, since the depth loop c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 
-from looprepro.config.cell import Cell, GroupWordsTask, Injection, LoopedTransformer, Recurrence, word_parts
+from looprepro.config.cell import Cell, Evaluation, GroupWordsTask, Injection, LoopedTransformer, Recurrence, word_parts
 
 FLOAT_BYTES = 4
 VALUE_GATE_INPUTS = 32
@@ -186,15 +186,22 @@ def train_flops(cell: Cell) -> float:
     return word_parts(cell)[2].steps * train_flops_per_step(cell)
 
 
-def evaluation_flops(cell: Cell, budgets: Sequence[int], items: int) -> float:
-    """``items`` words of full length read out at every budget in one pass of max(budgets) steps."""
-    if not budgets:
-        return 0.0
+def readout_flops(model: LoopedTransformer, vocabulary: int, time: int, budgets: Collection[int]) -> float:
+    """One sequence read out at each of ``budgets`` (different ones) in one pass of max(budgets) steps."""
+    width = model.width
+    reading = model.coda_layers * layer_flops(model, time) + time * (2 * width * width + 2 * width * vocabulary)
+    once = outside_flops(model, vocabulary, time) - reading + max(budgets) * step_flops(model, time)
+    return once + len(budgets) * reading
+
+
+def evaluation_flops(cell: Cell, evaluations: Iterable[Evaluation]) -> float:
+    """Words of full length; evaluations of equally many words share one pass. Without the operator's geometry."""
     task, model, _ = word_parts(cell)
-    time, words, width = positions(task), vocabulary(task), model.width
-    reading = model.coda_layers * layer_flops(model, time) + time * (2 * width * width + 2 * width * words)
-    once = outside_flops(model, words, time) - reading + max(budgets) * step_flops(model, time)
-    return items * (once + len(set(budgets)) * reading)
+    budgets: dict[int, set[int]] = {}
+    for evaluation in evaluations:
+        budgets.setdefault(evaluation.items, set()).add(evaluation.T)
+    time, words = positions(task), vocabulary(task)
+    return sum((items * readout_flops(model, words, time, wanted) for items, wanted in budgets.items()), 0.0)
 
 
 # Memory -------------------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from looprepro.config.cell import Cell, LoopedTransformer, text_parts
+from looprepro.config.cell import Cell, Evaluation, LanguageEvaluation, LoopedTransformer, narrow, text_parts
 from looprepro.config.formulas import (
     FLOAT_BYTES,
     VALUE_GATE_INPUTS,
@@ -13,6 +14,7 @@ from looprepro.config.formulas import (
     mean_steps,
     outside_flops,
     parameters,
+    readout_flops,
     step_flops,
     value_tables,
 )
@@ -22,6 +24,10 @@ SPREAD = 4.0
 """Standard deviations above the mean at which the sampled depths of a micro-batch are provided for in memory."""
 LOGIT_COPIES = 3
 """Float32 tensors of the logits' shape at the peak: the logits, their log-softmax, their gradient."""
+LAMBADA_ITEMS = 5153
+"""Passages of LAMBADA's test set."""
+PASSAGE_TOKENS = 100
+"""Tokens counted for a passage of last words; LAMBADA's have 75 words on average."""
 
 
 def model_parameters(cell: Cell) -> int:
@@ -77,6 +83,25 @@ def muon_flops(model: LoopedTransformer) -> float:
 def train_flops(cell: Cell) -> float:
     """The whole training run."""
     return total_steps(cell) * train_flops_per_step(cell)
+
+
+def evaluation_flops(cell: Cell, evaluations: Iterable[Evaluation]) -> float:
+    """The most it can be: the text may hold less than is asked for, and documents are counted as full rows. Evaluations that
+    differ in T alone share one pass. Without the operator's geometry."""
+    task, model, _ = text_parts(cell)
+    budgets: dict[LanguageEvaluation, set[int]] = {}
+    for evaluation in evaluations:
+        wanted = narrow(evaluation, LanguageEvaluation)
+        budgets.setdefault(wanted.model_copy(update={"T": 1}), set()).add(wanted.T)
+    passage = min(PASSAGE_TOKENS, task.sequence)
+    total = 0.0
+    for alike, at in budgets.items():
+        rows = alike.items + alike.documents if "perplexity" in alike.metrics else 0
+        passages = (alike.questions or alike.documents) if "last_word" in alike.metrics else 0
+        passages += (alike.questions or LAMBADA_ITEMS) if "lambada" in alike.metrics else 0
+        once = rows * readout_flops(model, task.vocabulary, task.sequence, at)
+        total += alike.draws * (once + passages * readout_flops(model, task.vocabulary, passage, at))
+    return total
 
 
 # Memory -------------------------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ is a mask; a layer with gradient costs three times its forward pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from looprepro.config import formulas
 from looprepro.config.cell import (
     Cell,
+    Evaluation,
     Execution,
     FixedPointReasoner,
     LoopedTransformer,
@@ -121,11 +122,14 @@ def train_flops(cell: Cell) -> float:
     return narrow(cell.training, ReasonerTraining).steps * train_flops_per_step(cell)
 
 
-def evaluation_flops(cell: Cell, budgets: Sequence[int], items: int) -> float:
-    """``items`` puzzles iterated up to each budget, each in a run of its own: the most it can be, since items halt."""
-    task, model, _ = reasoner_parts(cell)
-    once = sum(layers_per_iteration(model)) * layer_flops(model, model.prefix + task.evaluation_time, task.causal)
-    return float(items * sum(budgets) * once)
+def evaluation_flops(cell: Cell, evaluations: Iterable[Evaluation]) -> float:
+    """Each evaluation in a run of its own, every item iterated up to the cap: the most it can be, since items halt."""
+    if isinstance(cell.model, LoopedTransformer):
+        once = formulas.step_flops(cell.model, narrow(cell.task, StateTrackingTask).evaluation_time + 1)
+    else:
+        task, model, _ = reasoner_parts(cell)
+        once = sum(layers_per_iteration(model)) * layer_flops(model, model.prefix + task.evaluation_time, task.causal)
+    return sum((evaluation.items * evaluation.T * once for evaluation in evaluations), 0.0)
 
 
 # Memory -------------------------------------------------------------------------------------------------------------

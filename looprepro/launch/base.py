@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from looprepro.config.cell import Execution
-from looprepro.config.costs import total_steps
+from looprepro.config.costs import evaluation_steps, total_steps
 from looprepro.config.presence import Presence
 from looprepro.planning.expansion import PlannedCell
 from looprepro.planning.packs import pack_of
@@ -43,6 +43,8 @@ class Work:
     """Optimiser steps in all, for a progress bar."""
     pack: str = ""
     """Cells of equal ``pack`` train as one stack; without one, alone."""
+    measuring: float = 0.0
+    """What the evaluations cost at most, in optimiser steps: for the same bar."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def work_of(cells: Iterable[PlannedCell]) -> list[Work]:
             planned.execution,
             total_steps(planned.cell),
             pack_of(planned),
+            evaluation_steps(planned.cell, [e.evaluation for e in planned.evaluations]),
         )
         for planned in cells
     ]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from math import fsum
 from statistics import fmean
 from typing import Literal
 
 from looprepro.config.cell import Execution
-from looprepro.config.costs import train_flops
+from looprepro.config.costs import evaluation_flops, train_flops
 from looprepro.config.presence import Presence
-from looprepro.planning.expansion import PlannedCell
+from looprepro.planning.expansion import PlannedCell, PlannedEvaluation
 
 Basis = Literal["measured", "scaled", "assumed", "unknown"]
 
@@ -30,7 +32,7 @@ the cells of table4, 0.4 on those of fprm_depth, whose loops are torch's. Withou
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Hours for the whole training of one cell, and what they rest on."""
+    """Hours for what a plan does about one cell, and what they rest on."""
 
     hours: float | None
     basis: Basis
@@ -49,41 +51,54 @@ def assumed_rate(execution: Execution, dtype: str = "float32") -> float:
 
 
 class Estimator:
-    """Estimates for the cells of one plan."""
+    """Estimates for the cells of one plan. Nothing is computed before the first one is asked for."""
 
     def __init__(self, cells: Iterable[PlannedCell], present: Mapping[str, Presence]) -> None:
-        self._measured: dict[str, float] = {}
-        self._flops: dict[str, float | None] = {}
-        hours: dict[str, list[float]] = {}
-        examples: dict[str, PlannedCell] = {}
-        for planned in cells:
-            known = present.get(planned.id)
-            if known is not None and known.status == "done" and known.hours:
-                hours.setdefault(planned.configuration, []).append(known.hours)
-                examples.setdefault(planned.configuration, planned)
-        self._measured = {configuration: fmean(values) for configuration, values in hours.items()}
-        rates: dict[Execution, list[float]] = {}
-        for configuration, example in examples.items():
-            flops = self._training_flops(example)
-            if flops:
-                rates.setdefault(example.execution, []).append(flops / self._measured[configuration])
-        self._rates = {execution: fmean(values) for execution, values in rates.items()}
-        """Operations per hour that done cells of this plan reached, by where they ran."""
+        self._cells, self._present = tuple(cells), present
+        self._training: dict[str, float | None] = {}
 
-    def training(self, planned: PlannedCell) -> Estimate:
-        """Hours of training ``planned`` from the start."""
-        measured = self._measured.get(planned.configuration)
-        if measured is not None:
-            return Estimate(measured, "measured")
-        flops = self._training_flops(planned)
-        if flops is None:
+    def hours(self, planned: PlannedCell, missing: Iterable[PlannedEvaluation], left: float) -> Estimate:
+        """Device hours of ``left`` (0 to 1) of the training of ``planned`` and of measuring ``missing`` on its weights."""
+        operations = self._operations(planned, missing, left)
+        if operations is None:
             return Estimate(None, "unknown")
-        rate = self._rates.get(planned.execution)
-        if rate is not None:
-            return Estimate(flops / rate, "scaled")
-        return Estimate(flops / assumed_rate(planned.execution, planned.cell.training.dtype) / 3600, "assumed")
+        if (rate := self._rates.get(planned.configuration)) is not None:
+            return Estimate(operations / rate, "measured")
+        if (rate := self._elsewhere.get(planned.execution)) is not None:
+            return Estimate(operations / rate, "scaled")
+        return Estimate(operations / assumed_rate(planned.execution, planned.cell.training.dtype) / 3600, "assumed")
 
-    def _training_flops(self, planned: PlannedCell) -> float | None:
-        if planned.configuration not in self._flops:
-            self._flops[planned.configuration] = train_flops(planned.cell)
-        return self._flops[planned.configuration]
+    @cached_property
+    def _rates(self) -> dict[str, float]:
+        """Configuration -> operations per hour that its done cells reached."""
+        operations: dict[str, list[float]] = {}
+        hours: dict[str, list[float]] = {}
+        for planned in self._cells:
+            known = self._present.get(planned.id)
+            if known is None or known.status != "done" or not known.hours:
+                continue
+            # The hours of archived rows are those of training alone.
+            measured = [] if known.archived else [e for e in planned.evaluations if e.id in known.evaluations]
+            if whole := self._operations(planned, measured, 1.0):
+                operations.setdefault(planned.configuration, []).append(whole)
+                hours.setdefault(planned.configuration, []).append(known.hours)
+        return {configuration: fsum(done) / fsum(hours[configuration]) for configuration, done in operations.items()}
+
+    @cached_property
+    def _elsewhere(self) -> dict[Execution, float]:
+        """Where cells run -> operations per hour that done configurations of this plan reached there, on average."""
+        executions = {planned.configuration: planned.execution for planned in self._cells}
+        found: dict[Execution, list[float]] = {}
+        for configuration, rate in self._rates.items():
+            found.setdefault(executions[configuration], []).append(rate)
+        return {execution: fmean(rates) for execution, rates in found.items()}
+
+    def _operations(self, planned: PlannedCell, evaluations: Iterable[PlannedEvaluation], left: float) -> float | None:
+        """Rank 0 measures alone while the other ranks hold their devices."""
+        if planned.configuration not in self._training:
+            self._training[planned.configuration] = train_flops(planned.cell)
+        training = self._training[planned.configuration]
+        measuring = evaluation_flops(planned.cell, [e.evaluation for e in evaluations])
+        if training is None or measuring is None:
+            return None
+        return left * training + planned.execution.ranks * measuring

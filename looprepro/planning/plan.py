@@ -30,7 +30,7 @@ class Item:
     missing: tuple[PlannedEvaluation, ...]
     """Wanted evaluations without a valid result."""
     hours: float | None = 0.0
-    """Estimated device hours of the action; None where nothing is known."""
+    """Estimated device hours of the action, measuring included; None where nothing is known."""
     basis: Basis | None = None
     """What the estimate rests on; None where nothing runs."""
 
@@ -122,10 +122,10 @@ def plan(
             action, state, reason = "none", "untrained", f"not trained ({known.status}), and nothing here trains it"
         hours: float | None = 0.0
         basis: Basis | None = None
-        if action in ("train", "resume"):
-            estimate = estimator.training(cell)
-            left = 1 - min(known.step / total_steps(cell.cell), 1.0) if action == "resume" else 1.0
-            hours, basis = (None if estimate.hours is None else left * estimate.hours), estimate.basis
+        if action in ("train", "resume", "evaluate"):
+            left = {"train": 1.0, "evaluate": 0.0}.get(action, 1 - min(known.step / total_steps(cell.cell), 1.0))
+            estimate = estimator.hours(cell, missing, left)
+            hours, basis = estimate.hours, estimate.basis
         items.append(Item(cell, action, state, reason, missing, hours, basis))
     return Plan(tuple(items))
 

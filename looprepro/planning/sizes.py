@@ -25,7 +25,7 @@ class Size:
     memory_bytes: float
     """Of each process, at most."""
     hours: float | None
-    """Of one cell from start to end, at most: device hours over ranks; None where nothing is known, or nothing runs."""
+    """Of what one cell still needs, at most: device hours over ranks; None where nothing is known, or nothing runs."""
     cells: int
 
 

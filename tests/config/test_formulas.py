@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from looprepro.config import formulas
-from looprepro.config.cell import Cell, GroupWordsTask, Injection, Recurrence, Training
+from looprepro.config.cell import BudgetEvaluation, Cell, GroupWordsTask, Injection, Recurrence, Training
 from looprepro.config.cell import LoopedTransformer as Config
 from looprepro.models import recurrence as sampler
 from looprepro.models.looped_transformer import LoopedTransformer
@@ -169,12 +169,16 @@ def test_the_curriculum_costs_the_mean_of_its_stages():
 
 
 def test_evaluation_in_one_pass_costs_the_deepest_budget_and_a_readout_each():
+    def cost(*budgets, items=100):
+        return formulas.evaluation_flops(planned, [BudgetEvaluation(T=budget, items=items) for budget in budgets])
+
     planned = cell()
-    one = formulas.evaluation_flops(planned, [8], 100)
-    three = formulas.evaluation_flops(planned, [4, 8, 12], 100)
-    separate = sum(formulas.evaluation_flops(planned, [budget], 100) for budget in (4, 8, 12))
-    assert one < three < separate
-    assert formulas.evaluation_flops(planned, [8], 200) == pytest.approx(2 * one)
+    one, three = cost(8), cost(4, 8, 12)
+    assert one < three < cost(4) + cost(8) + cost(12)
+    assert cost(8, items=200) == pytest.approx(2 * one)
+    other = [BudgetEvaluation(T=8, items=100), BudgetEvaluation(T=8, items=50)]
+    assert formulas.evaluation_flops(planned, other) == pytest.approx(1.5 * one), "other words, a pass of their own"
+    assert cost() == 0.0
     model = LoopedTransformer(planned.model, 61, 17)
     model.initialise(0)
     tokens = torch.zeros(100, 17, dtype=torch.int64)

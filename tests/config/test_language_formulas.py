@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from looprepro.config import language_formulas as formulas
-from looprepro.config.cell import Cell, Injection, LanguageTask, LanguageTraining, Recurrence
+from looprepro.config.cell import Cell, Injection, LanguageEvaluation, LanguageTask, LanguageTraining, Recurrence
 from looprepro.config.cell import LoopedTransformer as Config
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.planning import expand, load_sweep
@@ -94,6 +94,32 @@ def test_training_flops_are_those_that_torch_counts(backprop_depth: int | None, 
     without_muon = formulas.train_flops_per_step(cell) - formulas.muon_flops(cell.model)
     # A step that is computed again stops before its last product, the MLP's way down.
     assert counter.get_total_flops() == pytest.approx(without_muon, rel=0.06 if checkpointing == "none" else 0.08)
+
+
+def counted_readouts(cell: Cell, rows: int, time: int, budgets: list[int]) -> int:
+    """What torch counts of ``rows`` sequences read out at ``budgets`` in one pass."""
+    model = LoopedTransformer(cell.model, 300, 16)
+    model.initialise(0)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        list(model.readouts(torch.zeros(rows, time, dtype=torch.int64), torch.zeros(rows, time, 64), budgets))
+    return counter.get_total_flops()
+
+
+def test_measuring_costs_a_pass_of_every_row_document_and_passage_for_each_draw() -> None:
+    cell = small()
+    wanted = [
+        LanguageEvaluation(
+            T=budget, metrics=("geometry", "last_word", "perplexity"), items=3, documents=2, questions=4, draws=2
+        )
+        for budget in (2, 5)
+    ]
+    whole = counted_readouts(cell, 3 + 2 + 4, 16, [2, 5])  # a passage is cut to a row's 16 tokens
+    assert formulas.evaluation_flops(cell, wanted) == pytest.approx(2 * whole, rel=0.06)
+    alone = [LanguageEvaluation(T=5, metrics=("perplexity",), items=3, documents=2)]
+    assert formulas.evaluation_flops(cell, alone) == pytest.approx(counted_readouts(cell, 5, 16, [5]), rel=0.06)
+    asked = [LanguageEvaluation(T=5, metrics=("lambada",), questions=7)]
+    assert formulas.evaluation_flops(cell, asked) == pytest.approx(counted_readouts(cell, 7, 16, [5]), rel=0.06)
+    assert formulas.evaluation_flops(cell, [LanguageEvaluation(T=5, metrics=("geometry",))]) == 0.0
 
 
 def test_muon_flops_are_those_that_torch_counts() -> None:

@@ -137,10 +137,17 @@ def test_counts_always_add_up_to_the_cells_wanted(found: list[Presence | None], 
             assert item.action == "none"
 
 
-def hours(value: float, **changes: object) -> Presence:
-    return Presence("done", evaluations=ALL, has_weights=True, hours=value, attempts=1)
+def hours(value: float, cell: PlannedCell = CELL) -> Presence:
+    wanted = frozenset(e.id for e in cell.evaluations)
+    return Presence("done", evaluations=wanted, has_weights=True, hours=value, attempts=1)
 
 
+@pytest.fixture
+def measuring_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "evaluation_flops", lambda cell, evaluations: 0.0)
+
+
+@pytest.mark.usefixtures("measuring_is_free")
 def test_hours_come_from_done_seeds_of_the_same_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "train_flops", lambda cell: 1e9 * cell.training.steps)
     cells = [
@@ -148,26 +155,29 @@ def test_hours_come_from_done_seeds_of_the_same_configuration(monkeypatch: pytes
         for c in expand(load_sweep("table1"), "mini").cells
         if c.configuration == expand(load_sweep("table1"), "mini").cells[0].configuration
     ]
-    planned = plan(cells, {cells[0].id: hours(0.1), cells[1].id: hours(0.3)})
+    planned = plan(cells, {cells[0].id: hours(0.1, cells[0]), cells[1].id: hours(0.3, cells[1])})
     assert planned.bases == {"measured": 8}
     assert planned.device_hours == pytest.approx(8 * 0.2)
 
 
+@pytest.mark.usefixtures("measuring_is_free")
 def test_a_cell_on_its_way_costs_what_is_left_of_it() -> None:
     cells = EXPANSION.cells[:2]  # two seeds
     planned = plan(cells, {cells[0].id: hours(1.0), cells[1].id: Presence("lost", step=45, attempts=1)})
     assert planned.device_hours == pytest.approx(0.25)  # 15 of 60 steps are left
 
 
+@pytest.mark.usefixtures("measuring_is_free")
 def test_other_configurations_are_scaled_by_their_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """S5 is said to need twice the operations of A5, so it takes twice its measured hours."""
     monkeypatch.setattr(estimate, "train_flops", lambda cell: (2e9 if cell.task.group == "S5" else 1e9) * cell.training.steps)
     cells = expand(load_sweep("table1"), "mini", only=["method=diagonal"], seeds="0").cells
-    planned = plan(cells, {cells[0].id: hours(0.5)})
+    planned = plan(cells, {cells[0].id: hours(0.5, cells[0])})
     assert planned.bases == {"scaled": 1}
     assert planned.device_hours == pytest.approx(1.0)
 
 
+@pytest.mark.usefixtures("measuring_is_free")
 def test_without_measurements_the_speed_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """3000 steps of 1e12 operations on one core of 100e9 operations per second at the assumed share of it."""
     monkeypatch.setattr(estimate, "train_flops", lambda cell: 3000e12)
@@ -177,11 +187,50 @@ def test_without_measurements_the_speed_is_assumed(monkeypatch: pytest.MonkeyPat
     assert planned.device_hours == pytest.approx(3000e12 / (100e9 * CPU_FRACTION_OF_PEAK) / 3600)
 
 
+@pytest.mark.usefixtures("measuring_is_free")
 def test_a_gpu_is_assumed_to_reach_three_tenths_of_its_data_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "train_flops", lambda cell: 1e18)
     for name, peak in (("table1", 67e12), ("table4", 989e12)):  # float32, bfloat16
         (cell, *_) = expand(load_sweep(name), "paper", seeds="0").cells
         assert plan([cell], {}).device_hours == pytest.approx(1e18 / (0.3 * peak) / 3600)
+
+
+def test_measuring_costs_what_is_missing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training is said to be worth nine evaluations; a cell with its three took 1.2 hours: 0.1 an evaluation."""
+    monkeypatch.setattr(estimate, "train_flops", lambda cell: 9e9)
+    monkeypatch.setattr(estimate, "evaluation_flops", lambda cell, evaluations: 1e9 * len(evaluations))
+    cells = expand(load_sweep("table1"), "smoke", seeds="0-3").cells[:4]  # of one configuration
+    present = {
+        cells[0].id: hours(1.2),
+        cells[1].id: Presence("done", evaluations=SOME, has_weights=True, attempts=1),
+        cells[2].id: Presence("lost", step=40, attempts=1),
+    }
+    planned = plan(cells, present)
+    assert [item.action for item in planned.items] == ["none", "evaluate", "resume", "train"]
+    assert [item.hours for item in planned.items] == pytest.approx([0.0, 0.1, 0.3 + 0.3, 1.2])
+    assert planned.bases == {"measured": 3}
+    archived = {cells[0].id: Presence("done", evaluations=ALL, hours=0.9, archived=True)}  # rows know training's hours alone
+    assert plan(cells[:2], archived).items[1].hours == pytest.approx(1.2)
+
+
+def test_all_ranks_wait_while_one_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "train_flops", lambda cell: 1e18)
+    monkeypatch.setattr(estimate, "evaluation_flops", lambda cell, evaluations: 1e16 * len(evaluations))
+    (cell, *_) = expand(load_sweep("table4"), "paper", seeds="0").cells
+    assert cell.execution.ranks == 8
+    operations = 1e18 + 8 * 1e16 * len(cell.evaluations)
+    assert plan([cell], {}).device_hours == pytest.approx(operations / (0.3 * 989e12) / 3600)
+
+
+def test_nothing_is_estimated_where_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> float:
+        raise AssertionError("asked for an estimate")
+
+    monkeypatch.setattr(estimate, "train_flops", never)
+    monkeypatch.setattr(estimate, "evaluation_flops", never)
+    planned = plan(EXPANSION.cells, {cell.id: hours(1.0) for cell in EXPANSION.cells})
+    assert planned.complete
+    assert planned.device_hours == 0.0
 
 
 def test_assumed_hours_are_near_measured_ones() -> None:

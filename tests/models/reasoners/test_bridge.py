@@ -7,7 +7,7 @@ import torch
 
 from looprepro import randomness
 from looprepro.config.cell import Cell, Execution, ReasonerEvaluation
-from looprepro.config.costs import memory_bytes, train_flops
+from looprepro.config.costs import evaluation_flops, memory_bytes, train_flops
 from looprepro.config.models import Injection
 from looprepro.config.models import LoopedTransformer as LoopedConfig
 from looprepro.config.reasoners import FixedPointReasoner as Config
@@ -127,6 +127,9 @@ def test_it_trains_in_windows_and_is_measured_like_any_reasoner() -> None:
     document = own.evaluate(cell, Checkpoint(None, 5, 0.0, trainer.tensors(), {}), [evaluation], cpu)[evaluation]  # type: ignore
     assert document["metrics"]["effective_layers"]["value"] == 2 * document["metrics"]["iterations"]["value"]
     flops, memory = train_flops(cell), memory_bytes(cell)
+    # Eight items, eight iterations over seven positions: 24 d^2 a position and core layer, and what attention adds.
+    products = 8 * 8 * 7 * cell.model.core_layers * 24 * cell.model.width**2
+    assert evaluation_flops(cell, [evaluation]) == pytest.approx(products, rel=0.1)
     assert flops is not None
     assert flops > 0
     assert memory is not None
