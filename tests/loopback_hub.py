@@ -31,6 +31,7 @@ class LoopbackHub:
         self.breaks: dict[str, list[int]] = {}
         self.broken: list[str] = []
         """Files whose transfer was broken."""
+        self.pushes: dict[str, dict[str, bytes]] = {}
         hub = self
 
         class Handler(_Handler):
@@ -66,6 +67,10 @@ class LoopbackHub:
     def break_once(self, path: str, after: int) -> None:
         """Close the connection ``after`` bytes into the next answer with ``path`` that is longer than that."""
         self.breaks.setdefault(path, []).append(after)
+
+    def push_once_asked(self, repository: str, files: Mapping[str, bytes]) -> None:
+        """Somebody pushes ``files`` right after the newest commit was asked for; the commit before stays known."""
+        self.pushes[repository] = dict(files)
 
     def __enter__(self) -> LoopbackHub:
         self._thread.start()
@@ -103,8 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._api(path.removeprefix("/api/datasets/"), parse_qs(sent.decode()), body)
         if path.startswith("/datasets/") and "/resolve/" in path:
             name, _, rest = path.removeprefix("/datasets/").partition("/resolve/")
-            _, _, file = rest.partition("/")
-            return self._file(name, file, body)
+            revision, _, file = rest.partition("/")
+            return self._file(name, revision, file, body)
         self._send(404, b'{"error": "Not Found"}', body)
 
     def _api(self, path: str, form: dict[str, list[str]], body: bool) -> None:
@@ -118,11 +123,15 @@ class _Handler(BaseHTTPRequestHandler):
         if revision not in ("main", hub.commit(name), *known):
             return self._send(404, b'{"error": "Invalid rev id"}', body, {"X-Error-Code": "RevisionNotFound"})
         if rest[0] in ("", "revision"):
+            newest = hub.commit(name)
+            if revision == "main" and name in hub.pushes:
+                hub.commits.setdefault(name, []).append(newest)
+                hub.repositories[name] |= hub.pushes.pop(name)
             return self._json(
                 {
                     "_id": "1",
                     "id": name,
-                    "sha": revision if revision in known else hub.commit(name),
+                    "sha": revision if revision in known else newest,
                     "private": False,
                     "gated": False,
                     "disabled": False,
@@ -158,14 +167,14 @@ class _Handler(BaseHTTPRequestHandler):
             ),
         ]
 
-    def _file(self, name: str, file: str, body: bool) -> None:
+    def _file(self, name: str, revision: str, file: str, body: bool) -> None:
         hub = self.server_hub
         data = hub.repositories.get(name, {}).get(file)
         if data is None:
             return self._send(404, b'{"error": "Entry not found"}', body, {"X-Error-Code": "EntryNotFound"})
         headers = {
             "ETag": f'"{hashlib.sha1(data).hexdigest()}"',
-            "X-Repo-Commit": hub.commit(name),
+            "X-Repo-Commit": revision if revision in hub.commits.get(name, []) else hub.commit(name),
             "Accept-Ranges": "bytes",
         }
         status, part = 200, data

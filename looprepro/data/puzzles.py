@@ -59,11 +59,9 @@ def _prepare(name: str, repository: str, folder: Path, options: Options, say: Sa
     if is_prepared(folder):
         return str(read_json(folder / MANIFEST)["summary"])
     parts: dict[str, int] = {}
-    source = {
-        split: HubRows(repository, options.revision, split, HEADER, offline=STAND_INS.capitalize(), say=say)
-        for split in ("train", "test")
-    }
-    for split, rows in source.items():
+    train = HubRows(repository, options.revision, "train", HEADER, offline=STAND_INS.capitalize(), say=say)
+    test = HubRows(repository, train.commit, "test", HEADER, offline=STAND_INS.capitalize(), say=say)
+    for split, rows in (("train", train), ("test", test)):
         say(f"{name}: reading {split}")
         pairs = _pairs(rows)
         chosen = _sample(pairs, TRAINING_PUZZLES) if split == "train" else pairs
@@ -72,12 +70,10 @@ def _prepare(name: str, repository: str, folder: Path, options: Options, say: Sa
     manifest = {
         "kind": "puzzles",
         "summary": summary,
-        "source": {"name": repository, "revision": source["train"].commit},
+        "source": {"name": repository, "revision": train.commit},
         "sample_seed": SAMPLE_SEED,
         "sha256": {
-            f"{split}/{file.name}": sha256_file(file)
-            for split in source
-            for file in sorted((folder / split).glob("all__*.npy"))
+            f"{split}/{file.name}": sha256_file(file) for split in parts for file in sorted((folder / split).glob("all__*.npy"))
         },
     }
     write_json(folder / MANIFEST, manifest)

@@ -91,6 +91,19 @@ def test_both_data_sets_arrive_whole_from_the_hub(loopback_hub: Callable[..., An
     assert manifest["source"] == {"name": SUDOKU, "revision": hub.commit(SUDOKU)}
 
 
+def test_both_parts_are_read_from_one_commit(loopback_hub: Callable[..., Any], tmp_path: Path) -> None:
+    """Somebody pushes another test file after the command has asked which commit is the newest."""
+    hub = loopback_hub({MAZE: {"README.md": b"", "train.csv": csv(maze, 0, 4), "test.csv": csv(maze, 100, 3)}})
+    began_with = hub.commit(MAZE)
+    hub.push_once_asked(MAZE, {"test.csv": csv(maze, 200, 3)})
+    done = prepare(tmp_path, hub.environment(tmp_path), "maze-hard")
+    assert done.returncode == 0, done.stderr
+    assert hub.commit(MAZE) != began_with
+    read = {tuple(asked.split()[1].rsplit("/", 2)[1:]) for asked in hub.requests if "/resolve/" in asked and ".csv" in asked}
+    assert read == {(began_with, "train.csv"), (began_with, "test.csv")}
+    assert read_json(tmp_path / "data" / "maze-hard" / "manifest.json")["source"]["revision"] == began_with
+
+
 def test_without_network_one_line_says_so(tmp_path: Path) -> None:
     environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hf")}
     done = prepare(tmp_path, environment, "sudoku-extreme")
