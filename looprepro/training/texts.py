@@ -17,9 +17,9 @@ from looprepro.training.language import LanguageTrainer, build_model
 from looprepro.training.operator_geometry import operator_series
 
 
-def task_of(cell: Cell) -> LanguageRows:
-    """The cell's text."""
-    return make_language_task(text_parts(cell)[0], cell.seed)
+def task_of(cell: Cell, verified: str | None = None) -> LanguageRows:
+    """The cell's text. ``verified``: the content that rank 0 has checked, which this rank need not hash again."""
+    return make_language_task(text_parts(cell)[0], cell.seed, verified)
 
 
 def trained_model(cell: Cell, trained: Checkpoint) -> LoopedTransformer:
@@ -41,11 +41,12 @@ def _trainer(cell: Cell, execution: Execution, device: torch.device) -> Language
     task = task_of(cell)  # before any other process is started: a missing corpus is found here
     ranks = lead(execution.ranks, device)
     ranks.tell({"cell": cell.model_dump(mode="json"), "execution": execution.model_dump(mode="json")})
+    ranks.tell(task.content)
     return LanguageTrainer(cell, task, execution, device, ranks)
 
 
 def _follower(cell: Cell, execution: Execution, device: torch.device, ranks: Ranks) -> LanguageTrainer:
-    return LanguageTrainer(cell, task_of(cell), execution, device, ranks)
+    return LanguageTrainer(cell, task_of(cell, verified=ranks.tell()), execution, device, ranks)
 
 
 def _series(cell: Cell, trainer: LanguageTrainer) -> dict[str, Any]:

@@ -54,16 +54,22 @@ class Split:
 class Corpus:
     """A folder that ``looprepro data prepare`` finished. Every checksum is verified before anything is read."""
 
-    def __init__(self, folder: Path) -> None:
-        """:class:`StoreError` where a file is missing or damaged."""
+    def __init__(self, folder: Path, verified: str | None = None) -> None:
+        """``verified``: the content whose files another process has just verified; then only the manifest is compared.
+        :class:`StoreError` where a file is missing or damaged, or the manifest is that of other content."""
         self.folder = folder
         self.manifest: CorpusManifest = read_manifest(folder)
+        if verified not in (None, self.manifest.content):
+            raise StoreError(
+                f"{folder} has the content {self.manifest.content[:12]}, and rank 0 trains on {verified[:12]}",
+                "Prepare the corpus on a disk that all ranks share, and name its folder in LOOPREPRO_DATA",
+            )
         wanted = {"tokenizer.json": self.manifest.tokenizer_sha256, "counts.bin": self.manifest.counts_sha256}
         for shard in self.manifest.shards:
             wanted[f"{shard.name}.tokens"] = shard.tokens_sha256
             wanted[f"{shard.name}.lengths"] = shard.lengths_sha256
         for name, checksum in wanted.items():
-            _check(folder / name, checksum)
+            _check(folder / name, None if verified else checksum)
         self.train = Split(folder, self.manifest.split("train"), self.manifest.dtype)
         self.validation = Split(folder, self.manifest.split("validation"), self.manifest.dtype)
 
@@ -76,8 +82,8 @@ def _bytes(dtype: str) -> int:
     return np.dtype(dtype).itemsize
 
 
-def _check(path: Path, checksum: str) -> None:
+def _check(path: Path, checksum: str | None) -> None:
     if not path.is_file():
         raise StoreError(f"{path} is missing", _REMEDY)
-    if sha256_file(path) != checksum:
+    if checksum is not None and sha256_file(path) != checksum:
         raise StoreError(f"{path} does not match its checksum", _REMEDY)

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from looprepro.config.cell import Cell, Execution
 from looprepro.config.identity import cell_id
 from looprepro.files.errors import ConfigError, StoreError
-from looprepro.files.json_files import write_json
+from looprepro.files.json_files import read_json, write_json
 from looprepro.store import Store
-from looprepro.training import checkpoint
-from looprepro.training.distributed import lead
+from looprepro.training import checkpoint, texts
+from looprepro.training.distributed import Ranks, lead
 from looprepro.training.place import place
 from looprepro.training.run import run_cell
 from looprepro.training.texts import FAMILY
@@ -73,6 +73,41 @@ def _compare_then_kill(made, alone, records, token, follower) -> None:
     follower.kill()
     follower.wait()
     made.train_step()
+
+
+def _starting(change, monkeypatch) -> None:
+    """``change()`` runs between rank 0's look at the corpus and the start of the other rank."""
+
+    def lead_after(count: int, device: torch.device) -> Ranks:
+        change()
+        return lead(count, device)
+
+    monkeypatch.setattr(texts, "lead", lead_after)
+
+
+def test_a_follower_does_not_hash_the_corpus_again(language_cell, corpus: Path, monkeypatch) -> None:
+    """Nobody reads counts.bin in training: only a checksum would notice that it is gone bad meanwhile."""
+    cell = language_cell(data=corpus, dtype="float64", muon_dtype="float64")
+    expected = FAMILY.trainer(cell, ALONE, CPU).train_step().record()
+    _starting(lambda: (corpus / "counts.bin").write_bytes(b"damaged"), monkeypatch)
+    with FAMILY.trainer(cell, TOGETHER, CPU) as made:
+        assert made.train_step().record() == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(StoreError, match=r"counts.bin does not match its checksum"):
+        FAMILY.trainer(cell, ALONE, CPU)
+
+
+def test_a_follower_that_finds_another_corpus_leaves(language_cell, corpus: Path, monkeypatch, capfd) -> None:
+    def exchange() -> None:
+        manifest = read_json(corpus / "manifest.json")
+        write_json(corpus / "manifest.json", manifest | {"tokenizer_sha256": "0" * 64})
+
+    _starting(exchange, monkeypatch)
+    made = FAMILY.trainer(language_cell(data=corpus), TOGETHER, CPU)
+    (follower,) = made.ranks.followers
+    assert follower.wait(timeout=120) == 1
+    with pytest.raises(StoreError, match=r"rank 1 of the cell ended with exit code 1"), made:
+        made.train_step()
+    assert f"and rank 0 trains on {made.task.content[:12]}" in capfd.readouterr().err
 
 
 def test_the_place_is_read_off_torchruns_and_slurms_variables(monkeypatch) -> None:
