@@ -306,6 +306,17 @@ def test_noise_is_added_at_every_call_of_eqr() -> None:
         (FixedPoint(convolution="1d"), Shapes(12, 900, False, (30, 30), 1), 6_832_130),
         (FixedPoint(convolution="1d", prefix=0, positions="none"), Shapes(61, 128, True), 6_882_306),
         (FixedPoint(convolution="1d", prefix=0, positions="none"), Shapes(121, 128, True), 6_943_746),
+        # The plain loops: 2 layers of 3,407,872, the convolution's taps, embedding and head, halting head 1026; no scaling
+        (FixedPoint(convolution="2d", residual_scale="none"), SUDOKU, 2 * 3_407_872 + 9 * 512 + 2 * 11 * 512 + 1026),
+        (
+            FixedPoint(norm="post", residual_scale="none", convolution="1d", prefix=0, positions="none"),
+            Shapes(61, 128, True),
+            2 * 3_407_872 + 4 * 512 + 2 * 61 * 512 + 1026,
+        ),
+        (FixedPoint(norm="peri", residual_scale="none"), SUDOKU, 2 * 3_407_872 + 2 * 11 * 512 + 1026),
+        # and one vector of a2 alone, or two maps of the state with their offsets
+        (FixedPoint(residual_scale="outer_only"), SUDOKU, 2 * 3_407_872 + 512 + 2 * 11 * 512 + 1026),
+        (FixedPoint(residual_scale="input_dependent"), SUDOKU, 2 * 3_407_872 + 2 * (512**2 + 512) + 2 * 11 * 512 + 1026),
         (RecursiveModel(method="trm"), SUDOKU, 6_828_034),
         (RecursiveModel(method="trm", mixer="mlp", positions="none"), SUDOKU, 5_028_866),
         (RecursiveModel(method="hrm", layers=4, high_cycles=2, low_cycles=2, prefix=1), SUDOKU, 27_275_266),
