@@ -199,6 +199,11 @@ def _schema_error(error: ValidationError, document: Document) -> ConfigError:
         )
     if problem["type"] == "missing":
         return ConfigError(f"{where}: key '{name}' is missing", "Add it; sweeps/table1.yaml is a complete example")
+    if problem["type"] == "tuple_type":
+        given = problem["input"]
+        if isinstance(given, str | int | float):
+            return ConfigError(f"{where}: '{name}' is {given}, and a list is needed", f"Write {keys[-1]}: [{given}]")
+        return ConfigError(f"{where}: '{name}' is no list", "Write one entry a line, each behind a dash, or [first, second]")
     message = problem["msg"].removeprefix("Value error, ")
     return ConfigError(f"{where}: '{name}': {message}", "Change the value there")
 

@@ -46,6 +46,21 @@ def test_a_misspelt_axis_or_role_names_the_nearest(write, wrong: str, message: s
         load_sweep(path)
 
 
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("[{group: S5, method: [G=2]}]", "small.yaml:23: 'skip.0.group' is S5, and a list is needed. Write group: [S5]"),
+        ("S5", "small.yaml:23: 'skip' is S5, and a list is needed. Write skip: [S5]"),
+        ("{group: [S5]}", "small.yaml:23: 'skip' is no list. Write one entry a line, each behind a dash, or [first, second]"),
+    ],
+)
+def test_where_a_list_is_needed_the_error_says_how_to_write_it(write, written: str, message: str) -> None:
+    path = write(("evaluations: {budgets: [T_max/2", f"skip: {written}\nevaluations: {{budgets: [T_max/2"))
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(path)
+    assert str(caught.value).endswith(message)
+
+
 def test_a_scale_may_have_its_own_title(write) -> None:
     sweep = load_sweep(write(("note: shows a little", "note: shows a little\n    title: Smaller")))
     assert table_plan(expand(sweep, "mini")).title == "Smaller"
