@@ -52,19 +52,11 @@ class Results:
             ys.append(y)
         return found
 
-    def series_names(self) -> list[str]:
-        """Names of all series that some cell has."""
-        return sorted(self.series_table["series"].unique().to_pylist())
-
     def frame(self) -> pandas.DataFrame:
         """results.parquet as a frame; one row, one number."""
         import pandas
 
         return pandas.DataFrame(self.rows, columns=list(columns_of(self.rows)))
-
-    def series_frame(self) -> pandas.DataFrame:
-        """series.parquet as a frame with the columns cell, series, x, y."""
-        return self.series_table.to_pandas()
 
 
 def folder_of(results_dir: Path, scale: str) -> Path:

@@ -36,11 +36,6 @@ class Powers:
         directions = self.directions.transpose(0, 1)
         return directions @ directions.transpose(1, 2)
 
-    def sine_to(self, basis: Tensor) -> Tensor:
-        """Sine of the angle between A^t u and a subspace E, float64 ``[T + 1, probes]``; ``basis`` is ``[d, dim E]``,
-        orthonormal."""
-        return (self.directions - self.directions @ basis @ basis.T).norm(dim=-1)
-
 
 def powers(matrix: Tensor, probes: Tensor, budget: int) -> Powers:
     """Directions and log norms of A^t u for t = 0..``budget``; ``probes`` is float64 ``[probes, d]``, one u per row.

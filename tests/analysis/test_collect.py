@@ -237,8 +237,8 @@ def test_the_later_attempt_wins_where_two_attempts_logged_a_step(source: Any, tm
     results = load_results(tmp_path, "smoke")
     assert results.series("loss") == {"a": ([0.0, 10.0, 15.0, 20.0, 30.0], [4.0, 3.0, 2.5, 2.0, 1.0])}
     assert results.series("spectrum") == {"a": ([0.3, 0.2], [0.1, -0.1])}
-    assert results.series_names() == ["grad_norm", "loss", "position_accuracy@T=16", "spectrum", "spectrum@0"]
-    assert list(results.series_frame().columns) == ["cell", "series", "x", "y"]
+    assert list(results.series_of("a")) == ["grad_norm", "loss", "position_accuracy@T=16", "spectrum", "spectrum@0"]
+    assert results.series_table.column_names == ["cell", "series", "x", "y"]
 
 
 def test_one_loss_curve_under_two_seeds_is_a_warning(source: Any, tmp_path: Path) -> None:

@@ -74,8 +74,9 @@ def test_a_finished_sweep_becomes_its_table(store: Store, expansion: Expansion, 
     row = next(row for row in results.rows if row["axis_method"] == "d/2")
     assert row["label_method"] == "conformal, G = 8"
     assert (row["groups"], row["width"], row["commit"], row["device"], row["host"]) == (8, 16, "c0ffee", "CPU", "here")
-    assert results.series_names() == ["grad_norm", "loss", *(f"position_accuracy@T={T}" for T in (2, 4, 6)), "spectrum"]
-    assert results.series("loss")[expansion.cells[0].id] == ([10.0, 20.0], [0.4, 0.2])
+    series = results.series_of(expansion.cells[0].id)
+    assert list(series) == ["grad_norm", "loss", *(f"position_accuracy@T={T}" for T in (2, 4, 6)), "spectrum"]
+    assert series["loss"] == results.series("loss")[expansion.cells[0].id] == ([10.0, 20.0], [0.4, 0.2])
 
 
 def test_collecting_twice_gives_equal_bytes(store: Store, tmp_path: Path) -> None:

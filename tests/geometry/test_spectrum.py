@@ -10,7 +10,7 @@ import torch
 from looprepro.geometry.operator import GeometryError
 from looprepro.geometry.powers import powers
 from looprepro.geometry.probes import sphere
-from looprepro.geometry.spectrum import leading_subspace, spectrum
+from looprepro.geometry.spectrum import spectrum
 
 torch.set_num_threads(1)
 
@@ -37,12 +37,6 @@ def test_a_diagonal_has_its_entries_largest_first():
 
 def test_the_zero_matrix_has_a_spectrum():
     assert spectrum(torch.zeros(3, 3, dtype=torch.float64)).tolist() == [0, 0, 0]
-
-
-def test_a_matrix_that_is_not_normal_has_no_leading_subspace():
-    shear = torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
-    with pytest.raises(GeometryError, match="not normal"):
-        leading_subspace(shear)
 
 
 @pytest.mark.parametrize(
