@@ -66,8 +66,14 @@ def points(
             label=line,
         )
         drawn += [{"line": line, over: x, "metric": metric, "mean": y.mean, "se": y.se, "n": y.n} for x, y in at]
-    x_label = words(over) if f"axis_{over}" not in rows[0] else f"effective {over}"
+    of_axis = f"axis_{over}" in rows[0]
+    x_label = f"effective {over}" if of_axis else words(over)
     axis.set(xlabel=x_label, ylabel=Y_LABELS.get(metric, words(metric)))
+    if of_axis:  # exactly what was run: depths that multiply from one to the next
+        run = sorted({x for at in found.values() for x, _ in at})
+        axis.set_xscale("log")
+        axis.set_xticks(run, [f"{x:g}" for x in run])
+        axis.minorticks_off()
     axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     figure.legend(loc="outside right center")
     n = max(row["n"] for row in drawn)

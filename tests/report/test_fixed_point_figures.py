@@ -11,7 +11,7 @@ import pytest
 from looprepro.analysis.results import Results, series_table
 from looprepro.files.errors import StoreError
 from looprepro.planning import available_sweeps, load_sweep
-from looprepro.report.figure import in_order, stand_in, words
+from looprepro.report.figure import in_order, save, stand_in, words
 from looprepro.report.fixed_point import FIGURES, drawable
 from looprepro.report.lines import lines
 from looprepro.report.points import points
@@ -86,6 +86,22 @@ def test_points_over_an_axis_of_numbers(results: Results) -> None:
         ("pre loop", 4.0, 2.5, "2"),
         ("pre loop", 16.0, 8.5, "2"),
     ]
+
+
+def test_the_ticks_of_an_axis_of_numbers_are_what_was_run(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = []
+
+    def keep(figure: Any, *arguments: Any) -> list[Path]:
+        axes.append(figure.axes[0])
+        return save(figure, *arguments)
+
+    monkeypatch.setattr("looprepro.report.points.save", keep)
+    for over in ("layers", "effective_layers"):
+        points(results, results.folder, "x", "fprm_depth", None, "max_length", "model", over)
+    run, metric = axes
+    assert ([t.get_text() for t in run.get_xticklabels()], run.get_xscale()) == (["4", "16"], "log")
+    assert (list(run.get_xticks()), list(run.get_xticks(minor=True))) == ([4.0, 16.0], [])
+    assert metric.get_xscale() == "linear"
 
 
 def test_points_over_another_metric_are_a_front(results: Results) -> None:
