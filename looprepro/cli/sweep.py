@@ -98,7 +98,7 @@ def sweep(
             print_plan(expansions, made)
             _print_scripts(where, made, Store(runs), device)
         return
-    where = _limited(where, max_hours, made)
+    where = _with_estimates(where, max_hours, made)
     code = run_plan(expansions, made, Store(runs), where, device=device, as_json=as_json)
     if code:
         raise typer.Exit(code)
@@ -182,21 +182,22 @@ def _on_device(work: list[Work], device: str | None) -> list[Work]:
     ]
 
 
-def _limited(where: Executor, max_hours: float | None, made: Plan) -> Executor:
-    """``where`` under the limit; :class:`ConfigError` where the plan is above it (of a cluster: what is not queued yet)."""
+def _with_estimates(where: Executor, max_hours: float | None, made: Plan) -> Executor:
+    """``where`` under the limit and, on this machine, the longest cells first; :class:`ConfigError` where the plan is above
+    the limit (of a cluster: what is not queued yet)."""
     from looprepro.files.errors import ConfigError
+    from looprepro.launch.local import LocalExecutor
     from looprepro.launch.slurm import SlurmExecutor
 
-    if max_hours is None or not made.to_run:
-        return where
+    hours = {item.cell.id: item.hours for item in made.items}
     if isinstance(where, SlurmExecutor):
-        return replace(where, max_hours=max_hours, hours={item.cell.id: item.hours for item in made.items})
-    if made.device_hours is None or made.device_hours > max_hours:
+        return replace(where, max_hours=max_hours, hours=hours)
+    if max_hours is not None and made.to_run and (made.device_hours is None or made.device_hours > max_hours):
         raise ConfigError(
             f"this would take about {device_hours(made.device_hours)} device hours, more than --max-hours {max_hours:g}",
             "Narrow it with --only or --seeds, or raise the limit",
         )
-    return where
+    return replace(where, hours=hours) if isinstance(where, LocalExecutor) else where
 
 
 def _print_scripts(where: Executor, made: Plan, store: Store, device: str | None) -> None:

@@ -1,7 +1,8 @@
 """Run cells in worker processes of this machine, each kept for many cells (importing torch takes seconds).
 
-All workers walk one manifest, each from another place; the store's claims keep them apart, and apart from workers of
-other commands. Nothing is lost with this process: a worker that misses its launcher checkpoints and leaves.
+All workers walk one manifest; the store's claims keep them apart, and apart from workers of other commands. Where estimates
+are known the longest cells come first, so that the last minutes do not run on one core; else each walks from another place.
+Nothing is lost with this process: a worker that misses its launcher checkpoints and leaves.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class LocalExecutor:
     """Added to the workers' environment."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Added to the manifest (tests)."""
+    hours: Mapping[str, float | None] = field(default_factory=dict)
+    """Estimated device hours by cell."""
     _interrupts: int = 0
 
     def interrupt(self) -> None:
@@ -81,7 +84,7 @@ class LocalExecutor:
         self._interrupts = 0
         exit_codes = [0]
         # Threads are fixed when a process starts, so cells with other numbers of threads get other processes.
-        ordered = sorted(work, key=_resources)
+        ordered = sorted(self._longest_first(work), key=_resources)
         with self._caught_signals():
             for (threads, ranks), group in groupby(ordered, key=_resources):
                 if not self._interrupts:
@@ -91,6 +94,14 @@ class LocalExecutor:
         exit_code = INTERRUPTED if self._interrupts else max(*exit_codes, 0 if complete else 1)
         yield replace(progress, finished=True, exit_code=exit_code)
 
+    def _longest_first(self, work: Sequence[Work]) -> list[Work]:
+        """Packs and single cells by their hours, equal ones as they come; all as they come where any estimate is unknown."""
+        units = units_of(work)
+        hours = {item.id: self.hours.get(item.id) for item in work}
+        if None not in hours.values():
+            units.sort(key=lambda unit: -sum(hours[item.id] or 0.0 for item in unit))
+        return [item for unit in units for item in unit]
+
     def _run_group(
         self, store: Store, work: list[Work], threads: int, ranks: int, watch: Watch, exit_codes: list[int]
     ) -> Iterator[Progress]:
@@ -99,12 +110,14 @@ class LocalExecutor:
         write_json(folder / "manifest.json", manifest_of(store, work, watch.after, **settings))
         units = len(units_of(work))
         jobs, message = self.jobs_for(threads * ranks, units)
+        # Workers begin apart, or with estimates all at the longest.
+        offsets = [0 if self.hours else slot * units // jobs for slot in range(jobs)]
         messages = [message] if message else []
         processes: list[_Process] = []
         barren = forwarded = 0
         try:
             for slot in range(jobs):
-                processes.append(self._start(folder, slot, slot * units // jobs, threads))
+                processes.append(self._start(folder, slot, offsets[slot], threads))
             while any(not process.reaped for process in processes):
                 self._wait(processes)
                 if self._interrupts > forwarded:
@@ -130,7 +143,7 @@ class LocalExecutor:
                         barren += 1
                         messages += _last_lines(process.log)
                     if barren < BARREN_DEATHS:
-                        processes.append(self._start(folder, process.slot, process.slot * units // jobs, threads))
+                        processes.append(self._start(folder, process.slot, offsets[process.slot], threads))
                 yield replace(watch.look(), messages=tuple(messages))
                 messages = []
         finally:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,32 @@ def test_every_cell_runs_once_on_both_workers_and_progress_tells(
     again = list(_executor(fake).run(store, work))
     assert (len(again), again[0].exit_code) == (1, 0)  # no process is started for nothing
     assert list(store.layout.launches.iterdir()) == []
+
+
+def test_the_longest_cells_are_started_first_and_equal_ones_in_the_order_of_the_sweep(
+    store: Store, make_work: MakeWork, fake: dict[str, str], journal: Journal
+) -> None:
+    """Seeds 1 and 4 train as one pack: together they take longest. Where one estimate is unknown the order is the sweep's."""
+    work = [replace(item, pack="p") if seed in (1, 4) else item for seed, item in enumerate(make_work(6))]
+    hours = dict(zip((item.id for item in work), (1.0, 1.2, 2.0, 1.0, 1.2, 0.0), strict=True))
+    executor = replace(_executor(fake), jobs=1, hours=hours)
+    assert list(executor.run(store, work))[-1].exit_code == 0
+    assert [entry["seed"] for entry in journal() if entry["event"] == "train"] == [1, 4, 2, 0, 3, 5]
+    unknown = make_work(8)[6:]
+    executor = replace(executor, hours={unknown[0].id: None, unknown[1].id: 1.0})
+    assert list(executor.run(store, unknown))[-1].exit_code == 0
+    assert [entry["seed"] for entry in journal() if entry["event"] == "train"][6:] == [6, 7]
+
+
+def test_all_workers_take_the_longest_that_is_left(
+    store: Store, make_work: MakeWork, fake: dict[str, str], journal: Journal
+) -> None:
+    work = make_work(6, steps=3)
+    hours = {item.id: float(seed) for seed, item in enumerate(work)}
+    executor = replace(_executor(fake, STEP_SECONDS="0.1"), hours=hours)
+    assert list(executor.run(store, work))[-1].exit_code == 0
+    trained = [entry["seed"] for entry in journal() if entry["event"] == "train"]
+    assert sorted(trained[:2]) == [4, 5], "two workers take the first two; one that starts late leaves them to the other"
 
 
 def test_two_commands_at_once_run_each_cell_once_and_both_end_complete(
