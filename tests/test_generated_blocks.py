@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,7 @@ from looprepro.planning import available_sweeps, expand, load_sweep
 from looprepro.planning.claims import PAPERS, load_claims
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/mini-study.md", "docs/reproducing.md")
+PAGES = ("README.md", "docs/mini-study.md", "docs/reproducing.md", "docs/sensitivity.md")
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +41,27 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+def rows_of(sweep: str, level: Callable[[Mapping[str, str]], float], only: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Rows of a sweep at mini, three seeds: ``level`` of the axes, and 0.001 more for every seed."""
+    rows: list[dict[str, Any]] = []
+    for planned in expand(load_sweep(sweep), "mini", seeds="0-2", only=only).cells:
+        for place in planned.placements:
+            for e in planned.evaluations:
+                row: dict[str, Any] = {"sweep": sweep, "scale": "mini", "overrides": "", "cell": planned.id}
+                row |= {f"axis_{axis}": role for axis, role in place.axes.items()}
+                row |= {"seed": planned.cell.seed, "T": e.evaluation.T, "role_T": e.role, "evaluation": e.id}
+                row |= {"metric": "last_token_accuracy", "value": level(place.axes) + 0.001 * planned.cell.seed}
+                row |= {"items": 2048, "status": "done", "commit": "abc", "device": "A Processor", "task_group": "A5"}
+                rows.append(row | {"archived": False, "versions": '{"torch":"2"}', "device_hours": 0.25})
+    return rows
+
+
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """results/ with Table 1 at mini, three seeds: G = 2 far above all others, the diagonal above G = 4 and 8, on A5 only."""
     folder = tmp_path_factory.mktemp("made_up")
     levels = {"diagonal": 0.7, "G=1": 0.71, "G=2": 0.9, "G=4": 0.5, "G=8": 0.5, "d/2": 0.6}
-    rows: list[dict[str, Any]] = []
-    for planned in expand(load_sweep("table1"), "mini", seeds="0-2", only=["group=A5"]).cells:
-        for place in planned.placements:
-            axes = dict(place.axes)
-            for e in planned.evaluations:
-                row: dict[str, Any] = {"sweep": "table1", "scale": "mini", "overrides": "", "cell": planned.id}
-                row |= {f"axis_{axis}": role for axis, role in axes.items()}
-                row |= {"seed": planned.cell.seed, "T": e.evaluation.T, "role_T": e.role, "evaluation": e.id}
-                row |= {"metric": "last_token_accuracy", "value": levels[axes["method"]] + 0.001 * planned.cell.seed}
-                row |= {"items": 2048, "status": "done", "commit": "abc", "device": "A Processor", "task_group": "A5"}
-                rows.append(row | {"archived": False, "versions": '{"torch":"2"}', "device_hours": 0.25})
+    rows = rows_of("table1", lambda axes: levels[axes["method"]], only=["group=A5"])
     write_results(folder / "results" / "mini", rows, series_table({}))
     where = ("--scale", "mini", "--results", str(folder / "results"))
     run("collect", *where, "--runs", str(folder / "runs"))
@@ -121,6 +127,29 @@ def test_contradicted_claims_are_shown_and_every_claim_is_listed(fill: ModuleTyp
     for paper in PAPERS:
         for claim in load_claims(paper):
             assert everything.count(f"\n| {claim.id} | ") == 1
+
+
+def test_an_ablation_under_which_the_order_turns_is_said_to_turn_it(fill: ModuleType, tmp_path: Path) -> None:
+    levels = {"diagonal": 0.7, "G=1": 0.71, "G=2": 0.9, "G=4": 0.5, "G=8": 0.5, "d/2": 0.6}
+    turned = {"diagonal": 0.8, "G=2": 0.6}
+    rows = rows_of("table1", lambda axes: levels[axes["method"]], only=["group=A5"])
+    rows += rows_of("ablation_start_token", lambda axes: (levels if axes["start_token"] == "with" else turned)[axes["method"]])
+    rows += rows_of("ablation_word_length", lambda axes: levels[axes["method"]])
+    rows += rows_of("ablation_decay_init", lambda axes: 0.7)
+    write_results(tmp_path / "results" / "mini", rows, series_table({}))
+    blocks = fill.sensitivity(fill.Study(tmp_path / "results", "mini", "")).split("### ")
+    token, length, decay, phases = (
+        next(block for block in blocks if f"`{name}`" in block)
+        for name in ("ablation_start_token", "ablation_word_length", "ablation_decay_init", "ablation_omega_init")
+    )
+    assert "| with start token | 0.701 ± 0.001 | 0.901 ± 0.001 | +0.200 | +0.198 to +0.202 | 3 | G = 2 |" in token
+    assert "| without start token | 0.801 ± 0.001 | 0.601 ± 0.001 | -0.200 | -0.202 to -0.198 | 3 | diagonal |" in token
+    assert token.rstrip().endswith("**The order changes.**")
+    assert length.rstrip().endswith("The order does not change.")
+    assert "| decay starts at 0.9 | 0.701 ± 0.001 | 0.701 ± 0.001 | +0.000 | -0.002 to +0.002 | 3 | undecided |" in decay
+    assert decay.rstrip().endswith("No change of order is shown: not every difference is decided.")
+    assert "| uniform | 0.701 ± 0.001 | — | — | — | 3 and 0 | — |" in phases, "the diagonal has no phases: Table 1's row"
+    assert phases.rstrip().endswith("Not all settings have been run at this scale.")
 
 
 def test_what_has_not_been_run_is_named(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def expansion(request: pytest.FixtureRequest) -> Expansion:
 
 GRID = {  # scale -> (method roles, groups behind them, budgets, seeds)
     "smoke": (["diagonal", "G=1", "G=2", "G=4", "d/2"], [None, 1, 2, 4, 8], [2, 4, 6], 2),
-    "mini": (["diagonal", "G=1", "G=2", "G=4", "G=8", "d/2"], [None, 1, 2, 4, 8, 32], [8, 16, 24], 10),
+    "mini": (["diagonal", "G=1", "G=2", "G=4", "G=8", "d/2"], [None, 1, 2, 4, 8, 32], [4, 8, 12], 10),
     "paper": (
         ["diagonal", *(f"G={2**k}" for k in range(8)), "d/2"],
         [None, 1, 2, 4, 8, 16, 32, 64, 128, 256],

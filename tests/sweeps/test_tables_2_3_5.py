@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 
 import pytest
 import torch
@@ -15,8 +16,9 @@ SCALES = ("smoke", "mini", "paper")
 ABLATIONS = {
     "ablation_alphabet": ("generators", "task.alphabet"),
     "ablation_curriculum": ("doubling", "task.curriculum"),
+    "ablation_decay_init": ("published", "model.injection.decay_value"),
     "ablation_start_token": ("with", "task.start_token"),
-    "ablation_word_length": ("n=32", "task.length"),
+    "ablation_word_length": ("n=20", "task.length"),
 }
 
 
@@ -90,11 +92,11 @@ def test_one_point_of_an_ablation_is_table_1s_own_and_the_others_change_one_key(
     table1 = ids("table1", "mini")
     axis = load_sweep(sweep).layout.rows[0]
     assert {cell.placements[0].axes[axis] for cell in cells if cell.id in table1} == {own}
-    section, _, name = key.partition(".")
+    *sections, name = key.split(".")
 
     def without(cell: object) -> dict[str, object]:
         document = cell.model_dump(mode="json")  # type: ignore[attr-defined]
-        del document[section][name]
+        del reduce(getitem, sections, document)[name]
         return {**document, "model": {**document["model"], "injection": document["model"]["injection"]["method"]}}
 
     assert len({repr(without(cell.cell)) for cell in cells}) == 2  # one per method
