@@ -339,10 +339,13 @@ class Worker:
         cell, execution, evaluations = self.parsed(task)
         assert self._run_cell is not None
         began = time.monotonic()
-        outcome = self._run_cell(cell, evaluations, execution, attempt, self.stop)
-        if attempt.device_seconds is not None:  # of a pack: its share of the training, and now the evaluation
-            attempt.device_seconds += time.monotonic() - began
-        return outcome
+        try:
+            return self._run_cell(cell, evaluations, execution, attempt, self.stop)
+        finally:
+            # Of a pack: its share of the training, and now the evaluation. Every rank holds a device all the time.
+            if attempt.device_seconds is not None or execution.ranks > 1:
+                spent = execution.ranks * (time.monotonic() - began)
+                attempt.device_seconds = (attempt.device_seconds or 0.0) + spent
 
     def _end(self, task: Task, attempt: Attempt, outcome: Any) -> None:
         if outcome.status == "stopped":

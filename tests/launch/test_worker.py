@@ -82,6 +82,17 @@ def test_a_new_evaluation_of_a_finished_cell_retrains_nothing(
     assert store.presence([wider.id])[wider.id].attempts == 2
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_every_rank_of_a_cell_holds_a_device_all_the_time(
+    store: Store, make_work: MakeWork, training: ModuleType, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    monkeypatch.setenv("FAKE_STEP_SECONDS", "0.05")
+    (work,) = make_work(1, ranks=ranks, device="cpu")
+    assert run_manifest(manifest_of(store, [work], {}), run_cell=training.run_cell) == 0
+    end = _end(store, work.id)
+    assert ranks * 5 * 0.05 <= end["device_seconds"] <= ranks * end["seconds"]
+
+
 @pytest.mark.parametrize(
     ("behaviour", "cause", "deterministic"),
     [
