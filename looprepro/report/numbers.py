@@ -40,12 +40,14 @@ def difference(value: float, decimals: int) -> str:
 
 
 def sample(entry: Entry, common_n: int | None) -> str:
-    """What must be said of the sample: ``n=4/5, 1 diverged``; empty where it is complete and of the usual size."""
+    """What must be said of the sample: ``n=4/5, 1 diverged``, ``0/5 run``; empty where it is complete and of the usual size."""
     dropped = f"{entry.diverged} diverged, dropped" if entry.diverged and entry.complete else ""
     if entry.complete:
         usual = entry.n == common_n or not entry.wanted
         size = "" if usual and not dropped else f"n={entry.n}"
         return ", ".join(part for part in (size, dropped) if part)
+    if entry.missing == entry.wanted:
+        return f"0/{entry.wanted} run"
     gaps = [
         f"{count} {name}"
         for name, count in (

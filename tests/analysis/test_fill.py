@@ -69,7 +69,7 @@ def test_one_seed_has_no_standard_error() -> None:
 
 def test_an_empty_entry_says_what_is_missing() -> None:
     entry = only(plan(2), [])
-    assert (entry.mean, entry.missing, sample(entry, None)) == (None, 2, "n=0/2, 2 missing")
+    assert (entry.mean, entry.missing, sample(entry, None)) == (None, 2, "0/2 run")
 
 
 def test_failed_lost_and_absent_cells_are_told_apart() -> None:

@@ -33,7 +33,7 @@ def test_a_skipped_combination_is_no_cell_and_its_entry_a_dash_that_wants_nothin
     }
     assert left_out == {("G=2", "S5"), ("d/2", "S5")}
     line = next(line for line in markdown(table).splitlines() if "G=2" in line)
-    assert [cell.strip() for cell in line.strip("|").split("|")[1:]] == [*["— (n=0/2, 2 missing)"] * 3, *["—"] * 3]
+    assert [cell.strip() for cell in line.strip("|").split("|")[1:]] == [*["— (0/2 run)"] * 3, *["—"] * 3]
 
 
 @pytest.mark.parametrize(
