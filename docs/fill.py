@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from looprepro.analysis.claim_samples import Samples, Selected
-from looprepro.analysis.evidence import independent
+from sensitivity import SETTING, SPREAD, ablations, spread_rows
+
+from looprepro.analysis.claim_samples import Samples
 from looprepro.analysis.results import RESULTS, Results, load_results
-from looprepro.analysis.statistics import summarise
 from looprepro.analysis.summary import origins
 from looprepro.config.cell import Execution, ReasonerTraining
 from looprepro.config.costs import memory_bytes
@@ -33,9 +33,7 @@ from looprepro.planning import Expansion, Plan, available_sweeps, expand, load_s
 from looprepro.planning import plan as decide
 from looprepro.planning.claims import PAPERS, load_claims
 from looprepro.planning.estimate import FRACTION_OF_PEAK, GPU_BFLOAT16_FLOPS, GPU_FLOPS
-from looprepro.planning.schema import Point
 from looprepro.report.fixed_point import FIGURES as FIXED_POINT
-from looprepro.report.numbers import DASH, difference, measured
 from looprepro.report.plots import CAPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,7 +135,8 @@ def coverage(study: Study) -> str:
         hours = sum(row.get("device_hours") or 0.0 for row in have.values())
         lines.append((f"`{name}`", expansion.sweep.place, len(wanted), status["done"], status["diverged"], f"{hours:.1f}"))
     shown = table(("sweep", "what", "cells", "finished", "diverged", "core-hours"), lines) if lines else NOTHING
-    return shown + (f"\n\nNot run yet at this scale: {', '.join(absent)}." if absent else "")
+    rest = "Not run yet at this scale, but for cells that they share with a sweep above"
+    return shown + (f"\n\n{rest}: {', '.join(absent)}." if absent else "")
 
 
 def provenance(study: Study) -> str:
@@ -207,7 +206,7 @@ def judged(claims: Sequence[Mapping[str, Any]]) -> Iterable[str]:
         yield table(("claim", "what the paper says", "why"), [(c["id"], c["says"], c["decided"]) for c in silent])
 
 
-# Sensitivity ------------------------------------------------------------------------------------------------------------
+# Methods ----------------------------------------------------------------------------------------------------------------
 
 
 def sensitivity(study: Study) -> str:
@@ -215,62 +214,15 @@ def sensitivity(study: Study) -> str:
     found = study.results
     if found is None:
         return NOTHING
-    samples = Samples(found)
-    parts = []
-    for sweep in map(load_sweep, available_sweeps()):
-        if not sweep.name.startswith("ablation_") or study.scale not in sweep.scales:
-            continue
-        axis = sweep.layout.rows[0]
-        shown = [setting(samples, sweep.name, axis, point) for point in sweep.axes[axis]]
-        head = ("setting", "diagonal", "G = 2", "G = 2 less diagonal", "95% interval", "seeds", "ahead")
-        verdict = order([ahead for *_, ahead in shown])
-        parts.append(f"### {sweep.title}\n\n{table(head, shown)}\n\n`{sweep.name}`. {verdict}")
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        f"### {one.title}\n\n{table(SETTING, one.rows)}\n\n`{one.sweep}`. {one.sentence}" for one in ablations(Samples(found))
+    )
 
 
-def setting(samples: Samples, sweep: str, axis: str, point: Point) -> tuple[str, ...]:
-    """One line: last-token accuracy of both methods at T_max under one setting, and Welch's interval of the difference.
-
-    A row that is Table 1's own has Table 1's seeds; where a setting means nothing to the diagonal, its row of Table 1 stands.
-    """
-    pair = [method_at(samples, sweep, axis, point.role, method) for method in ("diagonal", "G=2")]
-    values = [list(selected.values.values()) for selected in pair]
-    means = [measured(summarise(of).mean, summarise(of).se, 3) for of in values]
-    seeds = " and ".join(dict.fromkeys(str(len(of)) for of in values))
-    evidence = independent([pair[1].values, pair[0].values], (1.0, -1.0)) if all(values) else None
-    if evidence is None:
-        return (point.label or point.role, *means, DASH, DASH, seeds, DASH)
-    low, high = evidence.interval
-    ahead = "G = 2" if low > 0 else "diagonal" if high < 0 else "undecided"
-    ends = f"{difference(low, 3)} to {difference(high, 3)}"
-    return (point.label or point.role, *means, difference(evidence.effect, 3), ends, seeds, ahead)
-
-
-def method_at(samples: Samples, sweep: str, axis: str, role: str, method: str) -> Selected:
-    """The sample of a method under one setting; Table 1's where that is the same cell, or the sweep has no such method."""
-    common = {"T": "T_max", "metric": "last_token_accuracy", "group": "A5", "method": method}
-    own = {"sweep": sweep, axis: role} | common
-    tables = {"sweep": "table1"} | common
-    published = {planned.id for planned in expand(load_sweep("table1"), samples.results.scale).cells}
-    placed = [
-        planned.id
-        for planned in expand(load_sweep(sweep), samples.results.scale).cells
-        for place in planned.placements
-        if place.axes[axis] == role and place.axes["method"] == method
-    ]
-    return samples.select(tables if published.issuperset(placed) else own)
-
-
-def order(ahead: Sequence[str]) -> str:
-    """One sentence on the last column."""
-    decided = {entry for entry in ahead if entry not in (DASH, "undecided")}
-    if len(decided) > 1:
-        return "**The order changes.**"
-    if len(decided) == 1 and all(entry in decided for entry in ahead):
-        return "The order does not change."
-    if DASH in ahead:
-        return "Not all settings have been run at this scale."
-    return "No change of order is shown: " + ("not every difference is" if decided else "no difference is") + " decided."
+def spread(study: Study) -> str:
+    """Table 1 on A5 at T_max: where the seeds of each method lie."""
+    rows = spread_rows(Samples(study.results)) if study.results else []
+    return table(SPREAD, rows) if rows else NOTHING.replace("nothing has", "no cell of Table 1 has")
 
 
 # Plans ------------------------------------------------------------------------------------------------------------------
@@ -410,6 +362,7 @@ BLOCKS: Mapping[str, Callable[[Study], str]] = {
     "every-figure": every_figure,
     "every-claim": every_claim,
     "provenance": provenance,
+    "spread": spread,
     "sensitivity": sensitivity,
     "paper-hours": paper_hours,
 }

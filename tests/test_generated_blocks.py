@@ -6,7 +6,7 @@ import importlib.util
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,13 +26,16 @@ PAGES = ("README.md", "docs/mini-study.md", "docs/reproducing.md", "docs/sensiti
 
 
 @pytest.fixture(scope="module")
-def fill() -> ModuleType:
+def fill() -> Iterator[ModuleType]:
+    """docs/fill.py, which imports from its own folder as a script does."""
     spec = importlib.util.spec_from_file_location("fill", ROOT / "docs" / "fill.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        spec.loader.exec_module(module)
+        yield module
 
 
 def run(*arguments: str) -> str:
@@ -142,20 +145,24 @@ def test_an_ablation_under_which_the_order_turns_is_said_to_turn_it(fill: Module
         next(block for block in blocks if f"`{name}`" in block)
         for name in ("ablation_start_token", "ablation_word_length", "ablation_decay_init", "ablation_omega_init")
     )
-    assert "| with start token | 0.701 ± 0.001 | 0.901 ± 0.001 | +0.200 | +0.198 to +0.202 | 3 | G = 2 |" in token
-    assert "| without start token | 0.801 ± 0.001 | 0.601 ± 0.001 | -0.200 | -0.202 to -0.198 | 3 | diagonal |" in token
-    assert token.rstrip().endswith("**The order changes.**")
-    assert length.rstrip().endswith("The order does not change.")
-    assert "| decay starts at 0.9 | 0.701 ± 0.001 | 0.701 ± 0.001 | +0.000 | -0.002 to +0.002 | 3 | undecided |" in decay
-    assert decay.rstrip().endswith("No change of order is shown: not every difference is decided.")
-    assert "| uniform | 0.701 ± 0.001 | — | — | — | 3 and 0 | — |" in phases, "the diagonal has no phases: Table 1's row"
-    assert phases.rstrip().endswith("Not all settings have been run at this scale.")
+    assert "| with start token | 0.701 ± 0.001 | 0.901 ± 0.001 | +0.200 (+0.198 to +0.202) | 3/10 | — |" in token
+    without = (
+        "| without start token | 0.801 ± 0.001 | 0.601 ± 0.001 | -0.200 (-0.202 to -0.198) | 3/5 | -0.400 (-0.403 to -0.397) |"
+    )
+    assert without in token
+    assert token.rstrip().endswith("**The order changes.** Not all of its cells have been run.")
+    assert "The order does not change. Not all" in length
+    assert "| decay starts at 0.9 | 0.701 ± 0.001 | 0.701 ± 0.001 | +0.000 (-0.002 to +0.002) | 3/5 | -0.200 (" in decay
+    assert "No change of order is shown: 1 of 2 differences are undecided." in decay
+    assert "| uniform | 0.701 ± 0.001 | — | — | 3/10 and 0/5 | — |" in phases, "the diagonal has no phases: Table 1's row"
+    lines = fill.spread(fill.Study(tmp_path / "results", "mini", "")).splitlines()
+    assert "| G = 2 | 0.901 | 0.901 | 0.001 | 0.900 | 0.902 | +0.200 (+0.198 to +0.202) | 3/10 |" in lines
 
 
 def test_what_has_not_been_run_is_named(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:
     shown = fill.coverage(fill.Study(made_up, "mini", ""))
     assert re.search(r"^\| `table1` \| Table 1 \| 120 \| 18 \| 0 \| 4.5 \|$", shown, re.MULTILINE)
-    assert "Not run yet at this scale: " in shown
+    assert "Not run yet at this scale, but for cells that they share with a sweep above: " in shown
     assert "`table2`" in shown
     nothing = fill.Study(tmp_path, "mini", "")
     for name, block in fill.BLOCKS.items():

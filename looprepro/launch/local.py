@@ -97,10 +97,12 @@ class LocalExecutor:
     def _longest_first(self, work: Sequence[Work]) -> list[Work]:
         """Packs and single cells by their hours, equal ones as they come; all as they come where any estimate is unknown."""
         units = units_of(work)
-        hours = {item.id: self.hours.get(item.id) for item in work}
-        if None not in hours.values():
-            units.sort(key=lambda unit: -sum(hours[item.id] or 0.0 for item in unit))
+        if self._estimated(work):
+            units.sort(key=lambda unit: -sum(self.hours[item.id] or 0.0 for item in unit))
         return [item for unit in units for item in unit]
+
+    def _estimated(self, work: Sequence[Work]) -> bool:
+        return all(self.hours.get(item.id) is not None for item in work)
 
     def _run_group(
         self, store: Store, work: list[Work], threads: int, ranks: int, watch: Watch, exit_codes: list[int]
@@ -111,7 +113,8 @@ class LocalExecutor:
         units = len(units_of(work))
         jobs, message = self.jobs_for(threads * ranks, units)
         # Workers begin apart, or with estimates all at the longest.
-        offsets = [0 if self.hours else slot * units // jobs for slot in range(jobs)]
+        estimated = self._estimated(work)
+        offsets = [0 if estimated else slot * units // jobs for slot in range(jobs)]
         messages = [message] if message else []
         processes: list[_Process] = []
         barren = forwarded = 0

@@ -29,6 +29,9 @@ CPU_FRACTION_OF_PEAK = 0.5
 """The same of a CPU. Measured at scale mini: 0.62 to 0.66 on group words with the loops in C (the same file), 0.4 to 0.55 on
 the cells of table4, 0.4 on those of fprm_depth, whose loops are torch's. Without a C compiler about half of it."""
 
+MOSTLY_MEASURING = 0.25
+"""Share of the operations of training from which on measuring blurs the rate of a configuration."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -70,7 +73,7 @@ class Estimator:
 
     @cached_property
     def _rates(self) -> dict[str, float]:
-        """Configuration -> operations per hour that its done cells reached."""
+        """Configuration -> operations per hour that its done cells reached, by the count of :meth:`_operations`."""
         operations: dict[str, list[float]] = {}
         hours: dict[str, list[float]] = {}
         for planned in self._cells:
@@ -86,11 +89,18 @@ class Estimator:
 
     @cached_property
     def _elsewhere(self) -> dict[Execution, float]:
-        """Where cells run -> operations per hour that done configurations of this plan reached there, on average."""
-        executions = {planned.configuration: planned.execution for planned in self._cells}
+        """Where cells run -> operations per hour that done configurations of this plan reached there, on average.
+
+        Measuring is counted at most, so a configuration that mostly measures may look much faster than the device is, and
+        says nothing about others.
+        """
+        examples = {planned.configuration: planned for planned in self._cells}
         found: dict[Execution, list[float]] = {}
         for configuration, rate in self._rates.items():
-            found.setdefault(executions[configuration], []).append(rate)
+            planned = examples[configuration]
+            measuring = self._operations(planned, planned.evaluations, 0.0) or 0.0
+            if measuring < MOSTLY_MEASURING * (self._training[configuration] or 0.0):
+                found.setdefault(planned.execution, []).append(rate)
         return {execution: fmean(rates) for execution, rates in found.items()}
 
     def _operations(self, planned: PlannedCell, evaluations: Iterable[PlannedEvaluation], left: float) -> float | None:

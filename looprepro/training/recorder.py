@@ -54,7 +54,7 @@ class Recorder:
         """Count seconds of training; ``device`` is less than ``wall`` where cells shared them, more where a cell has ranks."""
         self.trainer.seconds += wall
         self.device_seconds += device
-        if device < wall:
+        if device < wall:  # a pack; what several ranks held is the worker's to count, since they hold it outside training, too
             self.attempt.device_seconds = (self.attempt.device_seconds or 0.0) + device
 
     def warm_up(self) -> None:

@@ -52,14 +52,14 @@ class Split:
 
 
 class Corpus:
-    """A folder that ``looprepro data prepare`` finished. Every checksum is verified before anything is read."""
+    """A folder that ``looprepro data prepare`` finished, verified before anything is read: by this process or, as it is told, another."""
 
     def __init__(self, folder: Path, verified: str | None = None) -> None:
         """``verified``: the content whose files another process has just verified; then only the manifest is compared.
         :class:`StoreError` where a file is missing or damaged, or the manifest is that of other content."""
         self.folder = folder
         self.manifest: CorpusManifest = read_manifest(folder)
-        if verified not in (None, self.manifest.content):
+        if verified is not None and verified != self.manifest.content:
             raise StoreError(
                 f"{folder} has the content {self.manifest.content[:12]}, and rank 0 trains on {verified[:12]}",
                 "Prepare the corpus on a disk that all ranks share, and name its folder in LOOPREPRO_DATA",
@@ -69,7 +69,7 @@ class Corpus:
             wanted[f"{shard.name}.tokens"] = shard.tokens_sha256
             wanted[f"{shard.name}.lengths"] = shard.lengths_sha256
         for name, checksum in wanted.items():
-            _check(folder / name, None if verified else checksum)
+            _check(folder / name, checksum if verified is None else None)
         self.train = Split(folder, self.manifest.split("train"), self.manifest.dtype)
         self.validation = Split(folder, self.manifest.split("validation"), self.manifest.dtype)
 

@@ -1,0 +1,140 @@
+"""Numbers for the blocks that compare methods: the diagonal and G = 2 under every ablation, and the spread of Table 1's seeds.
+
+Everything is last-token accuracy on A5 at T_max. docs/fill.py puts it into the pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from looprepro.analysis.claim_samples import Samples, Selected
+from looprepro.analysis.evidence import Welch, independent
+from looprepro.analysis.statistics import mean, standard_deviation, summarise
+from looprepro.planning import Expansion, available_sweeps, load_sweep
+from looprepro.report.numbers import DASH, difference, measured, number
+
+PAIR = ("diagonal", "G=2")
+"""The methods whose order is asked for."""
+SETTING = ("setting", "diagonal", "G = 2", "G = 2 less diagonal", "seeds", "change of that difference")
+SPREAD = ("method", "mean", "median", "standard deviation", "lowest", "highest", "less diagonal (95% interval)", "seeds")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one method reached under one setting."""
+
+    values: Mapping[int, float]
+    """Seed -> accuracy."""
+    wanted: int
+    diverged: int
+
+    @property
+    def complete(self) -> bool:
+        return len(self.values) + self.diverged >= self.wanted
+
+    @property
+    def size(self) -> str:
+        """``10``, ``4/5`` where seeds are missing, ``4/5, 1 diverged``."""
+        count = str(len(self.values)) if self.complete and not self.diverged else f"{len(self.values)}/{self.wanted}"
+        return count + (f", {self.diverged} diverged" if self.diverged else "")
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One table of docs/sensitivity.md; the columns are SETTING."""
+
+    title: str
+    sweep: str
+    rows: Sequence[Sequence[str]]
+    sentence: str
+
+
+def ablations(samples: Samples) -> Iterator[Ablation]:
+    """Every ablation of the scale, also those of which nothing has been run."""
+    for sweep in map(load_sweep, available_sweeps()):
+        if not sweep.name.startswith("ablation_") or samples.results.scale not in sweep.scales:
+            continue
+        axis = sweep.layout.rows[0]
+        points = sweep.axes[axis]
+        pairs = [[accuracy(samples, sweep.name, method, {axis: point.role}) for method in PAIR] for point in points]
+        rows = [setting_row(point.label or point.role, pair, pairs[0]) for point, pair in zip(points, pairs, strict=True)]
+        yield Ablation(sweep.title, sweep.name, rows, order_sentence(pairs))
+
+
+def spread_rows(samples: Samples) -> list[Sequence[str]]:
+    """Per method of Table 1 that has any seed, under SPREAD."""
+    diagonal = accuracy(samples, "table1", "diagonal", {})
+    rows: list[Sequence[str]] = []
+    for point in load_sweep("table1").axes["method"]:
+        one = accuracy(samples, "table1", point.role, {})
+        if values := sorted(one.values.values()):
+            five = (mean(values), median(values), standard_deviation(values), values[0], values[-1])
+            less = DASH if point.role == "diagonal" else weighted([(one, 1.0), (diagonal, -1.0)])
+            rows.append((point.role.replace("=", " = "), *(number(value, 3) for value in five), less, one.size))
+    return rows
+
+
+def accuracy(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> Sample:
+    """The sample of a method under one setting; Table 1's where that is the same cell, or the sweep lacks the method, to which
+    the setting then means nothing."""
+    published, own = (_placed(samples, name, method, axes) for name, axes in (("table1", {}), (sweep, roles)))
+    cells, selected = published if not own[0] or own[0] <= published[0] else own
+    return Sample(selected.values, len(cells), selected.diverged)
+
+
+def _placed(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> tuple[set[str], Selected]:
+    """Cells that a sweep wants at one place, and what was collected there."""
+    expansion = samples.expansion(sweep)
+    axes = {"group": "A5", "method": method, **roles}
+    cells = {
+        cell.id
+        for cell in (expansion.cells if isinstance(expansion, Expansion) else ())
+        if any(axes.items() <= place.axes.items() for place in cell.placements)
+    }
+    return cells, samples.select({"sweep": sweep, "T": "T_max", **axes})
+
+
+def setting_row(label: str, pair: Sequence[Sample], first: Sequence[Sample]) -> tuple[str, ...]:
+    """One line: both methods, their difference, and by how much that is another than the first line's."""
+    means = [measured(summary.mean, summary.se, 3) for summary in (summarise(list(one.values.values())) for one in pair)]
+    sizes = " and ".join(dict.fromkeys(one.size for one in pair))
+    change = DASH
+    if pair is not first:  # a diagonal that both lines share drops out
+        terms = [(pair[1], 1.0), (first[1], -1.0)]
+        change = weighted(terms if pair[0] == first[0] else [*terms, (pair[0], -1.0), (first[0], 1.0)])
+    return (label, *means, weighted([(pair[1], 1.0), (pair[0], -1.0)]), sizes, change)
+
+
+def weighted(terms: Sequence[tuple[Sample, float]]) -> str:
+    """``-0.043 (-0.146 to +0.060)``: a weighted sum of means with Welch's 95% interval."""
+    if not all(one.values for one, _ in terms):
+        return DASH
+    evidence = _evidence(terms)
+    if evidence is None:
+        return difference(math.fsum(weight * mean(list(one.values.values())) for one, weight in terms), 3)
+    low, high = (difference(end, 3) for end in evidence.interval)
+    return f"{difference(evidence.effect, 3)} ({low} to {high})"
+
+
+def order_sentence(pairs: Sequence[Sequence[Sample]]) -> str:
+    """Who is ahead under which settings, as far as the intervals of the differences exclude zero."""
+    signs = []
+    for diagonal, conformal in pairs:
+        evidence = _evidence([(conformal, 1.0), (diagonal, -1.0)])
+        low, high = evidence.interval if evidence else (-1.0, 1.0)
+        signs.append((low > 0) - (high < 0))
+    if {1, -1} <= set(signs):
+        said = "**The order changes.**"
+    elif 0 not in signs:
+        said = "The order does not change."
+    else:
+        said = f"No change of order is shown: {signs.count(0)} of {len(signs)} differences are undecided."
+    return said if all(one.complete for pair in pairs for one in pair) else f"{said} Not all of its cells have been run."
+
+
+def _evidence(terms: Sequence[tuple[Sample, float]]) -> Welch | None:
+    """None where a sample has fewer than two seeds."""
+    return independent([one.values for one, _ in terms], [weight for _, weight in terms])
