@@ -42,7 +42,7 @@ class Attempt:
         self.step = 0
         self.total = 0
         self.device_seconds: float | None = None
-        """Set where one wall second is not one device second: by training of a pack, by the worker of several ranks; None: it is."""
+        """Set where a wall second is not a device second: by a pack's training, by the worker of several ranks. Else None."""
         self.ended = False
         """end.json is written."""
         self._layout = layout

@@ -52,7 +52,7 @@ class Split:
 
 
 class Corpus:
-    """A folder that ``looprepro data prepare`` finished, verified before anything is read: by this process or, as it is told, another."""
+    """A folder that ``looprepro data prepare`` finished. It is verified before anything is read: here, or by rank 0."""
 
     def __init__(self, folder: Path, verified: str | None = None) -> None:
         """``verified``: the content whose files another process has just verified; then only the manifest is compared.
