@@ -25,7 +25,7 @@ FLOOR = 1e-17
 def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
     """Every seed as a dot, the mean as a line, on the sweep's first task or size."""
     rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") in PROBES and row["status"] == "done"]
-    panel = min((panel_of(row) for row in rows), default="")
+    panel = min((panel_of(row) for row in rows), key=lambda panel: (len(panel), panel), default="")  # width 96 before 128
     rows = [row for row in rows if panel_of(row) == panel]
     if not rows:
         raise StoreError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collecti
     methods = sorted({method_of(row) for row in rows})
     colours = method_colours(methods)
     figure, axes = new_figure(len(panels), width=3.9, height=3.4, legend=1.9)
+    # Methods stand a little beside each other so that their error bars do not hide each other: over a fifth of the nearest T.
+    nearest = min((after - before for before, after in pairwise(budgets)), default=1)
+    step = nearest / 5 / max(1, len(methods) - 1)
     handles: dict[str, Any] = {}
     drawn: list[dict[str, Any]] = []
     counts: set[int] = set()
@@ -36,7 +40,6 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collecti
         for budget in trained:
             axis.axvline(budget, color=GREY, linestyle=":", linewidth=0.8)
             axis.text(budget, 1.0, " trained up to here", transform=axis.get_xaxis_transform(), va="bottom", size=7, color=GREY)
-        step = (budgets[-1] - budgets[0]) / max(1, 60 * len(methods) / 5)
         for index, method in enumerate(methods):
             samples = [
                 (T, summarise([row["value"] for row in distinct([r for r in mine if r["T"] == T and method_of(r) == method])]))
@@ -45,7 +48,6 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collecti
             samples = [(T, summary) for T, summary in samples if summary.mean is not None]
             if not samples:
                 continue
-            # Methods stand a little beside each other so that their error bars do not hide each other.
             shift = step * (index - (len(methods) - 1) / 2)
             handles.setdefault(
                 method.label,
