@@ -136,5 +136,5 @@ def order_sentence(pairs: Sequence[Sequence[Sample]]) -> str:
 
 
 def _evidence(terms: Sequence[tuple[Sample, float]]) -> Welch | None:
-    """None where a sample has fewer than two seeds."""
+    """None where a sample has fewer than two seeds, or none has any spread."""
     return independent([one.values for one, _ in terms], [weight for _, weight in terms])

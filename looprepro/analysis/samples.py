@@ -47,6 +47,11 @@ def panel_of(row: Row) -> str:
     return ", ".join(str(row.get(f"label_{axis}") or row[f"axis_{axis}"]) for axis in axes) or row.get("task_group", "")
 
 
+def panel_order(panel: str) -> tuple[int, str]:
+    """Sort key of panels: 60M before 140M, width 96 before width 128."""
+    return len(panel), panel
+
+
 def of_sweep(rows: Iterable[Row], sweep: str, cells: Collection[str] | None = None) -> list[Row]:
     """The rows of one sweep without overrides; ``cells`` restricts them to those that the sweep wants today."""
     return [

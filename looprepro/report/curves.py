@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Points, Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean, summarise
 from looprepro.files.errors import StoreError
@@ -24,7 +24,7 @@ def curves(results: Results, folder: Path, stem: str, sweep: str, cells: Collect
     rows = list({row["cell"]: row for row in of_sweep(results.rows, sweep, cells)}.values())
     panels = sorted(
         {panel_of(row) for row in rows if row["status"] == "done" and row["cell"] in losses},
-        key=lambda panel: (len(panel), panel),
+        key=panel_order,
     )
     if not panels:
         raise StoreError(

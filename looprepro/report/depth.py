@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save, words
@@ -22,7 +22,7 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collecti
             f"{sweep} at scale {results.scale} has no number of {metric} over T",
             f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
         )
-    panels = sorted({panel_of(row) for row in rows}, key=lambda panel: (len(panel), panel))  # 60M, 140M
+    panels = sorted({panel_of(row) for row in rows}, key=panel_order)
     budgets = sorted({row["T"] for row in rows})
     roles = {row["T"]: row.get("role_T", "") for row in rows}
     methods = sorted({method_of(row) for row in rows})

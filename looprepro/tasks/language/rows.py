@@ -18,7 +18,6 @@ from looprepro import randomness
 from looprepro.config.corpus import EOS, PAD
 from looprepro.config.tasks import LanguageTask
 from looprepro.files.errors import ConfigError, StoreError
-from looprepro.files.places import data_folder
 from looprepro.tasks.language.packing import Packing, keep, kept, pack, plan_file
 from looprepro.tasks.language.reader import Corpus, Split
 from looprepro.tasks.task import UNSCORED, Batch, Count
@@ -28,14 +27,13 @@ _ORDER_BLOCK = 1 << 16
 
 
 class LanguageRows:
-    """Text of a prepared corpus for one run. ``corpus`` saves reading it twice in one process."""
+    """Text of a prepared corpus for one run."""
 
-    def __init__(self, config: LanguageTask, seed: int, corpus: Corpus | None = None) -> None:
-        """:class:`ConfigError` where the corpus is not the one that ``config`` describes, :class:`StoreError` where it is
-        missing or damaged."""
+    def __init__(self, config: LanguageTask, seed: int, corpus: Corpus) -> None:
+        """:class:`ConfigError` where the corpus is not the one that ``config`` describes."""
         self.config = config
         self.seed = seed
-        self.corpus = corpus or Corpus(data_folder(config.data))
+        self.corpus = corpus
         manifest = self.corpus.manifest
         if manifest.vocabulary != config.vocabulary:
             raise ConfigError(
