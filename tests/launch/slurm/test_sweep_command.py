@@ -20,7 +20,7 @@ SLURM = ("--executor", "slurm", "--profile", "test")
 
 @pytest.fixture
 def command(fake_cluster, tmp_path: Path) -> Any:
-    """``command(words...)``: run looprepro on ``tmp_path/runs`` with the pretended cluster in reach."""
+    """``command(words...)``: run looprepro on ``tmp_path/runs`` and ``results`` with the pretended cluster in reach."""
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -30,6 +30,7 @@ def command(fake_cluster, tmp_path: Path) -> Any:
                 **fake_cluster.environment,
                 "PYTHONPATH": str(PROJECT),
                 "LOOPREPRO_RUNS": str(tmp_path / "runs"),
+                "LOOPREPRO_RESULTS": str(tmp_path / "results"),
                 **environment,
             },
             capture_output=True,
@@ -156,6 +157,7 @@ def test_watching_ends_when_nothing_is_queued_or_running_any_more(command: Any, 
         **fake_cluster.environment,
         "PYTHONPATH": str(PROJECT),
         "LOOPREPRO_RUNS": str(tmp_path / "runs"),
+        "LOOPREPRO_RESULTS": str(tmp_path / "results"),
     }
     words = [sys.executable, "-u", "-P", "-m", "looprepro.cli.main", "status", *CELLS, "--watch"]
     with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as watching:
