@@ -82,6 +82,7 @@ def _again(queue: Queue | None, store: Store) -> Queue | None:
 
 def _print(found: Sequence[dict[str, Any]], expansions: Sequence[Expansion], as_json: bool) -> None:
     from looprepro.cli.presence import code_remark
+    from looprepro.planning import budgets
 
     if as_json:
         typer.echo(json.dumps({"scale": expansions[0].scale, "sweeps": found}, indent=2))
@@ -96,7 +97,7 @@ def _print(found: Sequence[dict[str, Any]], expansions: Sequence[Expansion], as_
         for cell in notable[:NAMED]:
             step = f", step {cell['step']} of {cell['steps']}" if cell["step"] else ""
             cause = f": {cell['cause']}" if cell["cause"] else ""
-            lacking = f", lacks T={','.join(map(str, cell['lacks']))}" if cell["status"] == "done" else ""
+            lacking = f", lacks {budgets(cell['lacks'])}" if cell["status"] == "done" else ""
             typer.echo(f"  {cell['status']:<9} {cell['id']}{step}{lacking}{cause}")
         if len(notable) > NAMED:
             typer.echo(f"  and {len(notable) - NAMED} more (--json names all)")

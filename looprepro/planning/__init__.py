@@ -7,7 +7,7 @@ plan(merge([expansion]), present)
 
 from looprepro.planning.catalog import available_sweeps, load_sweep, sweeps_folder
 from looprepro.planning.expansion import Expansion, Placement, PlannedCell, PlannedEvaluation, expand, merge
-from looprepro.planning.plan import Item, Plan, plan
+from looprepro.planning.plan import Item, Plan, budgets, plan
 from looprepro.planning.references import StatedNumber, stated_numbers
 from looprepro.planning.schema import Sweep
 
@@ -21,6 +21,7 @@ __all__ = [
     "StatedNumber",
     "Sweep",
     "available_sweeps",
+    "budgets",
     "expand",
     "load_sweep",
     "merge",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -130,11 +130,16 @@ def plan(
     return Plan(tuple(items))
 
 
+def budgets(Ts: Iterable[int]) -> str:
+    """The T of evaluations in words, "T=8, T=16"; where they differ in other settings only, counted: "T=256 (15 settings)"."""
+    return ", ".join(f"T={T}" + (f" ({n} settings)" if n > 1 else "") for T, n in Counter(Ts).items())
+
+
 def _decide(
     known: Presence, missing: Sequence[PlannedEvaluation], retry_failed: bool, retrain: bool
 ) -> tuple[Action, State, str]:
     cause = f": {known.cause}" if known.cause else ""
-    lacking = f"{', '.join(f'T={e.evaluation.T}' for e in missing)} not evaluated"
+    lacking = f"{budgets(e.evaluation.T for e in missing)} not evaluated"
     status = known.status
     if status == "done":
         if not missing:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from looprepro.config.presence import STATUSES, Presence
-from looprepro.planning import Expansion, PlannedCell, estimate, expand, load_sweep, plan
+from looprepro.planning import Expansion, PlannedCell, budgets, estimate, expand, load_sweep, plan
 from looprepro.planning.estimate import CPU_FRACTION_OF_PEAK
 
 EXPANSION: Expansion = expand(load_sweep("table1"), "smoke")
@@ -80,6 +80,11 @@ def test_each_cell_gets_an_action_and_a_reason(case: str) -> None:
     known, action, state, reason = CASES[case]
     item = plan([CELL], {CELL.id: known}).items[0]
     assert (item.action, item.state, item.reason) == (action, state, reason)
+
+
+def test_budgets_that_differ_in_other_settings_only_are_counted() -> None:
+    assert budgets([8, 16]) == "T=8, T=16"
+    assert budgets([256] * 15 + [8]) == "T=256 (15 settings), T=8"
 
 
 def test_failed_cells_stay_where_they_are_not_retried() -> None:
