@@ -45,7 +45,7 @@ lint: setup ## ruff and the import contracts
 
 type: setup ## mypy
 	$(BIN)/mypy
-	$(BIN)/mypy docs/fill.py docs/sensitivity.py
+	$(BIN)/mypy docs/fill.py docs/pilots.py docs/sensitivity.py
 
 # A figure below its bound does not hide the others: everything is measured, and the exit code says 1.
 bench: setup ## print the performance ratios (an idle machine, please)
@@ -74,7 +74,7 @@ tables: setup ## regenerate results/SCALE without running a cell: tables, claims
 figures: setup ## draw every figure of SCALE that there are data for
 	$(BIN)/looprepro plot --scale $(SCALE)
 
-readme: setup ## fill the generated blocks of README.md and docs/ from results/mini
+readme: setup ## fill the generated blocks of README.md and docs/ from results/
 	$(BIN)/python docs/fill.py
 
 # A failed cell does not hide the numbers of the others: everything is collected and printed, and the exit code says 1.

@@ -1,4 +1,4 @@
-"""Fill the generated blocks of README.md and docs/*.md: what results/mini and the plans say, with no figure typed by hand.
+"""Fill the generated blocks of README.md and docs/*.md: what results/ and the plans say, with no figure typed by hand.
 
     python docs/fill.py            # writes what differs and names it; make readme
     python docs/fill.py --check    # writes nothing; exit code 1 where a page differs
@@ -14,10 +14,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from pilots import PILOTS, pilot_columns, pilot_lines
 from sensitivity import SETTING, SPREAD, ablations, spread_rows
 
 from looprepro.analysis.claim_samples import Samples
@@ -38,7 +39,7 @@ from looprepro.report.plots import CAPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALE = "mini"
-PAGES = ("README.md", "docs/mini-study.md", "docs/reproducing.md", "docs/sensitivity.md")
+PAGES = ("README.md", "docs/mini-study.md", "docs/pilots.md", "docs/reproducing.md", "docs/sensitivity.md")
 BLOCK = re.compile(r"(?P<head><!-- generated: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 VERDICTS = ("supported", "contradicted", "undecided", "single run", "no data")
 GPU_BYTES = 80e9
@@ -220,9 +221,21 @@ def sensitivity(study: Study) -> str:
 
 
 def spread(study: Study) -> str:
-    """Table 1 on A5 at T_max: where the seeds of each method lie."""
+    """Table 1 at T_max, group by group: where the seeds of each method lie."""
     rows = spread_rows(Samples(study.results)) if study.results else []
     return table(SPREAD, rows) if rows else NOTHING.replace("nothing has", "no cell of Table 1 has")
+
+
+# Pilots ----------------------------------------------------------------------------------------------------------------
+
+
+def pilots(block: str, study: Study) -> str:
+    """What the pilots of one section of docs/pilots.md reached."""
+    folder = study.folder.parent / "pilots"
+    if not (folder / study.scale / RESULTS).exists():
+        return NOTHING.replace("nothing has", "no pilot has")
+    section = PILOTS[block]
+    return table(pilot_columns(section), pilot_lines(section, load_results(folder, study.scale)))
 
 
 # Plans ------------------------------------------------------------------------------------------------------------------
@@ -365,6 +378,7 @@ BLOCKS: Mapping[str, Callable[[Study], str]] = {
     "spread": spread,
     "sensitivity": sensitivity,
     "paper-hours": paper_hours,
+    **{block: partial(pilots, block) for block in PILOTS},
 }
 
 

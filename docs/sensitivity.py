@@ -1,10 +1,11 @@
 """Numbers for the blocks that compare methods: the diagonal and G = 2 under every ablation, and the spread of Table 1's seeds.
 
-Everything is last-token accuracy on A5 at T_max. docs/fill.py puts it into the pages.
+Everything is last-token accuracy at T_max, of the ablations on A5. docs/fill.py puts it into the pages.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,17 @@ from looprepro.report.numbers import DASH, difference, measured, number
 PAIR = ("diagonal", "G=2")
 """The methods whose order is asked for."""
 SETTING = ("setting", "diagonal", "G = 2", "G = 2 less diagonal", "seeds", "change of that difference")
-SPREAD = ("method", "mean", "median", "standard deviation", "lowest", "highest", "less diagonal (95% interval)", "seeds")
+SPREAD = (
+    "group",
+    "method",
+    "mean",
+    "median",
+    "standard deviation",
+    "lowest",
+    "highest",
+    "less diagonal (95% interval)",
+    "seeds",
+)
 
 
 @dataclass(frozen=True)
@@ -65,15 +76,15 @@ def ablations(samples: Samples) -> Iterator[Ablation]:
 
 
 def spread_rows(samples: Samples) -> list[Sequence[str]]:
-    """Per method of Table 1 that has any seed, under SPREAD."""
-    diagonal = accuracy(samples, "table1", "diagonal", {})
+    """Per group and method of Table 1 that has any seed, under SPREAD."""
+    axes = load_sweep("table1").axes
     rows: list[Sequence[str]] = []
-    for point in load_sweep("table1").axes["method"]:
-        one = accuracy(samples, "table1", point.role, {})
+    for group, method in itertools.product(*((point.role for point in axes[axis]) for axis in ("group", "method"))):
+        one, diagonal = (accuracy(samples, "table1", name, {"group": group}) for name in (method, "diagonal"))
         if values := sorted(one.values.values()):
             five = (mean(values), median(values), standard_deviation(values), values[0], values[-1])
-            less = DASH if point.role == "diagonal" else weighted([(one, 1.0), (diagonal, -1.0)])
-            rows.append((point.role.replace("=", " = "), *(number(value, 3) for value in five), less, one.size))
+            less = DASH if method == "diagonal" else weighted([(one, 1.0), (diagonal, -1.0)])
+            rows.append((group, method.replace("=", " = "), *(number(value, 3) for value in five), less, one.size))
     return rows
 
 

@@ -22,7 +22,7 @@ from looprepro.planning import available_sweeps, expand, load_sweep
 from looprepro.planning.claims import PAPERS, load_claims
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/mini-study.md", "docs/reproducing.md", "docs/sensitivity.md")
+PAGES = ("README.md", "docs/mini-study.md", "docs/pilots.md", "docs/reproducing.md", "docs/sensitivity.md")
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,23 @@ def test_an_ablation_under_which_the_order_turns_is_said_to_turn_it(fill: Module
     assert "No change of order is shown: 1 of 2 differences are undecided." in decay
     assert "| uniform | 0.701 ± 0.001 | — | — | 3/10 and 0/5 | — |" in phases, "the diagonal has no phases: Table 1's row"
     lines = fill.spread(fill.Study(tmp_path / "results", "mini", "")).splitlines()
-    assert "| G = 2 | 0.901 | 0.901 | 0.001 | 0.900 | 0.902 | +0.200 (+0.198 to +0.202) | 3/10 |" in lines
+    assert "| A5 | G = 2 | 0.901 | 0.901 | 0.001 | 0.900 | 0.902 | +0.200 (+0.198 to +0.202) | 3/10 |" in lines
+
+
+def test_a_pilot_is_one_line_named_by_what_it_changes(fill: ModuleType, tmp_path: Path) -> None:
+    rows = rows_of("table1", lambda axes: 0.5, only=["group=A5", "method=diagonal"])
+    for row in rows:
+        changes = "task.length=16 training.batch=128" if row["seed"] else "task.length=16"
+        row |= {"overrides": changes, "T_max": 8, "steps": 3000, "wall_hours": 0.05}
+    curves = {row["cell"]: {"loss": ([50.0, 3000.0], [4.0, 0.25 * row["seed"]])} for row in rows}
+    write_results(tmp_path / "results" / "pilots" / "mini", rows, series_table(curves))
+    lines = fill.BLOCKS["pilots-half-budget"](fill.Study(tmp_path / "results", "mini", "")).splitlines()
+    assert lines[0] == "| pilot | seed | T_max/2 | T_max | 3T_max/2 | seen | loss at the end | steps | seconds |"
+    assert lines[2:] == [
+        "| A5, diagonal | 0 | 0.500 | 0.500 | 0.500 | — | 0.000 | 3000 | 180 |",
+        "| A5, diagonal, `training.batch=128` | 1 | 0.501 | 0.501 | 0.501 | — | 0.250 | 3000 | 180 |",
+        "| A5, diagonal, `training.batch=128` | 2 | 0.502 | 0.502 | 0.502 | — | 0.500 | 3000 | 180 |",
+    ]
 
 
 def test_what_has_not_been_run_is_named(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:

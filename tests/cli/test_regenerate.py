@@ -211,8 +211,7 @@ def test_the_committed_figures_and_report_are_made_from_the_committed_data(scale
 
 
 @pytest.mark.parametrize("scale", COMMITTED)
-def test_every_committed_number_belongs_to_the_scale_and_to_a_cell_with_its_configuration(scale: str) -> None:
-    folder = ROOT / "results" / scale
+def test_every_committed_number_belongs_to_the_scale_and_to_a_cell_that_is_wanted(scale: str) -> None:
     rows = load_results(ROOT / "results", scale).rows
     assert {row["scale"] for row in rows} == {scale}
     wanted = {
@@ -221,12 +220,25 @@ def test_every_committed_number_belongs_to_the_scale_and_to_a_cell_with_its_conf
     }
     foreign = {(row["sweep"], row["cell"]) for row in rows if not row["overrides"] and row["cell"] not in wanted[row["sweep"]]}
     assert foreign == set(), "cells that no sweep of today wants at this scale"
-    kept = read_cells(folder)
-    assert set(kept.cell) == {row["cell"] for row in rows}
+
+
+@pytest.mark.parametrize("scale", COMMITTED)
+def test_pilots_have_seeds_of_their_own_and_words_are_set_on_the_diagonal_alone(scale: str) -> None:
+    pilots = load_results(ROOT / "results" / "pilots", scale).rows
+    assert min(row["seed"] for row in pilots) >= 100 > max(row["seed"] for row in load_results(ROOT / "results", scale).rows)
+    assert {row["injection"] for row in pilots if row["sweep"] == "table1"} == {"diagonal"}
+
+
+@pytest.mark.parametrize("folder", [ROOT / "results", ROOT / "results" / "pilots"], ids=["study", "pilots"])
+@pytest.mark.parametrize("scale", COMMITTED)
+def test_every_committed_number_traces_to_a_configuration_a_commit_and_a_log(scale: str, folder: Path) -> None:
+    results = load_results(folder, scale)
+    kept = read_cells(folder / scale)
+    assert set(kept.cell) == {row["cell"] for row in results.rows}
     for id, line in kept.cell.items():
         assert cell_id(Cell.model_validate(line["config"])) == id
         assert {attempt["environment"] for attempt in line["attempts"]} <= set(kept.environment)
-    for row in rows:
+    for row in results.rows:
         line = kept.cell[row["cell"]]
         assert row["seed"] == line["config"]["seed"]
         assert "value" not in row or row["evaluation"] in kept.evaluation
@@ -235,8 +247,7 @@ def test_every_committed_number_belongs_to_the_scale_and_to_a_cell_with_its_conf
         assert row["commit"] in {where["commit"] for where in attempts.values()}
         assert row["device"] in {where["device"] for where in attempts.values()}
         assert json.loads(row["versions"])["torch"]
-    series = set(load_results(ROOT / "results", scale).series_table["cell"].unique().to_pylist())
-    assert series <= set(kept.cell)
+    assert set(results.series_table["cell"].unique().to_pylist()) <= set(kept.cell)
 
 
 @pytest.mark.parametrize("scale", COMMITTED)
