@@ -44,10 +44,12 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def rows_of(sweep: str, level: Callable[[Mapping[str, str]], float], only: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Rows of a sweep at mini, three seeds: ``level`` of the axes, and 0.001 more for every seed."""
+def rows_of(
+    sweep: str, level: Callable[[Mapping[str, str]], float], only: Sequence[str] = (), seeds: str = "0-2"
+) -> list[dict[str, Any]]:
+    """Rows of a sweep at mini: ``level`` of the axes, and 0.001 more for every seed."""
     rows: list[dict[str, Any]] = []
-    for planned in expand(load_sweep(sweep), "mini", seeds="0-2", only=only).cells:
+    for planned in expand(load_sweep(sweep), "mini", seeds=seeds, only=only).cells:
         for place in planned.placements:
             for e in planned.evaluations:
                 row: dict[str, Any] = {"sweep": sweep, "scale": "mini", "overrides": "", "cell": planned.id}
@@ -61,10 +63,10 @@ def rows_of(sweep: str, level: Callable[[Mapping[str, str]], float], only: Seque
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """results/ with Table 1 at mini, three seeds: G = 2 far above all others, the diagonal above G = 4 and 8, on A5 only."""
+    """results/ with Table 1 at mini, all ten seeds: G = 2 far above all others, the diagonal above G = 4 and 8, on A5 only."""
     folder = tmp_path_factory.mktemp("made_up")
     levels = {"diagonal": 0.7, "G=1": 0.71, "G=2": 0.9, "G=4": 0.5, "G=8": 0.5, "d/2": 0.6}
-    rows = rows_of("table1", lambda axes: levels[axes["method"]], only=["group=A5"])
+    rows = rows_of("table1", lambda axes: levels[axes["method"]], only=["group=A5"], seeds="0-9")
     write_results(folder / "results" / "mini", rows, series_table({}))
     where = ("--scale", "mini", "--results", str(folder / "results"))
     run("collect", *where, "--runs", str(folder / "runs"))
@@ -108,7 +110,7 @@ def test_filling_replaces_only_what_stands_in_blocks_and_twice_is_once(fill: Mod
 def test_the_table_is_the_products_own(fill: ModuleType, made_up: Path) -> None:
     block = fill.table1(fill.Study(made_up, "mini", ""))
     assert block == (made_up / "mini" / "tables" / "table1.md").read_text(encoding="utf-8").rstrip()
-    assert "| conformal, G = 2 | 0.901 ± 0.001 " in block
+    assert "| conformal, G = 2 | 0.904 ± 0.001 " in block
 
 
 def test_contradicted_claims_are_shown_and_every_claim_is_listed(fill: ModuleType, made_up: Path) -> None:
@@ -177,7 +179,7 @@ def test_a_pilot_is_one_line_named_by_what_it_changes(fill: ModuleType, tmp_path
 
 def test_what_has_not_been_run_is_named(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:
     shown = fill.coverage(fill.Study(made_up, "mini", ""))
-    assert re.search(r"^\| `table1` \| Table 1 \| 120 \| 18 \| 0 \| 4.5 \|$", shown, re.MULTILINE)
+    assert re.search(r"^\| `table1` \| Table 1 \| 120 \| 60 \| 0 \| 15.0 \|$", shown, re.MULTILINE)
     assert "Not run yet at this scale, but for cells that they share with a sweep above: " in shown
     assert "`table2`" in shown
     nothing = fill.Study(tmp_path, "mini", "")

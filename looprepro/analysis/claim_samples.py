@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from looprepro.analysis.rows import series_name
 from looprepro.analysis.samples import distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean
-from looprepro.planning import Expansion, available_sweeps, expand, load_sweep, merge
+from looprepro.planning import Expansion, Placement, available_sweeps, expand, load_sweep, merge
 from looprepro.planning.claims import RESERVED, SPANS, Selector
 
 
@@ -25,6 +25,19 @@ class Selected:
     """Seeds that diverged and so have no value."""
     lacking: str = ""
     """Why the sample is empty."""
+    planned: int = 0
+    """Seeds that the sweep plans at the scale."""
+
+    @property
+    def missing(self) -> int:
+        """Planned seeds that have no value and have not diverged."""
+        return max(0, self.planned - len(self.values) - self.diverged)
+
+
+def awaited(selected: Iterable[Selected]) -> str:
+    """``7 of 10 seeds`` of the sample that misses most seeds; empty where none misses any."""
+    worst = max(selected, key=lambda sample: sample.missing)
+    return f"{worst.planned - worst.missing} of {worst.planned} seeds" if worst.missing else ""
 
 
 @dataclass
@@ -60,13 +73,8 @@ class Samples:
         expansion = self.expansion(sweep)
         if isinstance(expansion, str):
             return []
-        wanted = (among or {}).items()
-        places = [
-            place
-            for cell in expansion.cells
-            for place in cell.placements
-            if all(place.axes.get(other) == role for other, role in wanted)
-        ]
+        wanted = among or {}
+        places = [place for cell in expansion.cells for place in cell.placements if _has(place, wanted)]
         if axis == "T":
             return list(dict.fromkeys(e.role for place in places for e in place.evaluations))
         return list(dict.fromkeys(place.axes[axis] for place in places if axis in place.axes))
@@ -82,6 +90,7 @@ class Samples:
             if role not in self.roles(sweep, axis):
                 return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")
         wanted = {planned.id for planned in expansion.cells}
+        seeds = {cell.cell.seed for cell in expansion.cells if any(_has(place, axes) for place in cell.placements)}
         rows = [
             row
             for row in of_sweep(self._by_sweep.get(sweep, ()), sweep, wanted)
@@ -94,7 +103,7 @@ class Samples:
             row["seed"]: value for row in distinct(self._measured(rows, selector)) if (value := row["sample"]) is not None
         }
         shown = " ".join(f"{key}={selector[key]}" for key in selector if key != "sweep")
-        return Selected(values, diverged, "" if values else f"no finished run of {sweep} has {shown}")
+        return Selected(values, diverged, "" if values else f"no finished run of {sweep} has {shown}", len(seeds))
 
     def _measured(self, rows: list[Row], selector: Selector) -> list[Row]:
         """Rows with a number of the wanted kind under ``sample``."""
@@ -130,3 +139,8 @@ class Samples:
             if row["status"] == "done" and "device_hours" in row and device.casefold() in row.get("device", "").casefold()
         }
         return sum(hours[cell] for cell in sorted(hours)), len(hours), len(wanted)
+
+
+def _has(place: Placement, axes: Mapping[str, str]) -> bool:
+    """Whether a place has these roles on these axes."""
+    return all(place.axes.get(axis) == role for axis, role in axes.items())

@@ -2,7 +2,8 @@
 
 A claim is a conjunction of parts (or "at least k of them"). Each part gives two one-sided p-values, for and against; the
 claim combines them (the largest for, the smallest against times the number of parts; partial conjunctions likewise), and
-Holm's correction runs over the claims of one family. 5% in all, both sides together. Data that are missing never support.
+Holm's correction runs over the claims of one family. 5% in all, both sides together. Data that are missing never support, and
+no test decides before all planned seeds have run: a study that is filled in parts would stop where it likes the verdict.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
-from looprepro.analysis.claim_samples import Samples, Selected
+from looprepro.analysis.claim_samples import Samples, Selected, awaited
 from looprepro.analysis.evidence import Evidence, Sample, common_seeds, independent, paired
 from looprepro.analysis.judged import Judged
 from looprepro.analysis.results import Results
@@ -45,13 +46,18 @@ def judge(claims: Sequence[Claim], results: Results) -> list[Finding]:
     findings = [_combine(claim, tuple(_parts(claim, samples))) for claim in claims]
     adjusted = list(findings)
     for family in dict.fromkeys(claim.family for claim in claims):
-        members = [i for i, found in enumerate(findings) if found.claim.family == family]
+        members = [i for i, found in enumerate(findings) if found.claim.family == family and _in_question(found.claim, results)]
         # A claim without a test counts with p = 1: missing data must not make its family's other claims easier to support.
         p_values = [1.0 if (p := findings[i].p) is None else p for i in members]
         for i, p in zip(members, holm(p_values), strict=True):
             if findings[i].p is not None:
                 adjusted[i] = _decide(findings[i], p)
     return adjusted
+
+
+def _in_question(claim: Claim, results: Results) -> bool:
+    """Whether data at this scale could ever decide the claim, which is known without any."""
+    return not any(part.kind == "elsewhere" or (part.scales and results.scale not in part.scales) for part in claim.parts)
 
 
 def _parts(claim: Claim, samples: Samples) -> Iterable[Judged]:
@@ -103,7 +109,7 @@ def _judge(part: Part, samples: Samples, names: Selector) -> Judged:
     if lacking:
         return Judged(part.kind, what, 0, lacking=lacking, diverged=diverged)
     judged = _bound(part, what, selected[0]) if part.kind == "bound" else _tested(part, what, weights, selected)
-    return replace(judged, diverged=diverged)
+    return replace(judged, awaited=awaited(selected), diverged=diverged)
 
 
 def _tested(part: Part, what: str, weights: Sequence[float], selected: Sequence[Selected]) -> Judged:
@@ -139,21 +145,22 @@ def _limits(part: Part) -> tuple[float, float]:
         assert part.margin is not None
         return -part.margin, part.margin
     if part.kind == "range":
-        assert part.low is not None
-        assert part.high is not None
-        return part.low, part.high
+        return -math.inf if part.low is None else part.low, math.inf if part.high is None else part.high
     return 0.0, math.inf
 
 
 def _p_values(part: Part, evidence: Evidence) -> tuple[float, float]:
-    """For: both ends must be ruled out (two one-sided tests). Against: either end exceeded, so twice the smaller."""
+    """For: every end that there is must be ruled out (two one-sided tests). Against: either exceeded, so with two ends twice
+    the smaller. That intervals touch is nothing that a test could show."""
     low, high = _limits(part)
-    if math.isinf(high):
-        against = 1.0 if part.kind == "disjoint" else evidence.p_below(low)
-        return evidence.p_above(low), against
-    inside = max(evidence.p_above(low), evidence.p_below(high))
-    outside = min(1.0, 2 * min(evidence.p_below(low), evidence.p_above(high)))
-    return inside, outside
+    inside, outside = [], []
+    if not math.isinf(low):
+        inside.append(evidence.p_above(low))
+        outside.append(1.0 if part.kind == "disjoint" else evidence.p_below(low))
+    if not math.isinf(high):
+        inside.append(evidence.p_below(high))
+        outside.append(evidence.p_above(high))
+    return max(inside), min(1.0, len(outside) * min(outside))
 
 
 def _disjoint(a: Sample, b: Sample) -> bool:
@@ -217,6 +224,10 @@ def _combine(claim: Claim, parts: tuple[Judged, ...]) -> Finding:
     p_for = min(1.0, (count - need + 1) * (by_for[need - 1].p_for or 0.0))
     p_against = min(1.0, need * (by_against[count - need].p_against or 0.0))
     favours = p_for <= p_against
+    waiting = next((part for part in parts if part.awaited), None)
+    if waiting and p_against > 0.0:  # a bound that a run has broken stays broken
+        weakest = max(parts, key=lambda part: part.p_for or 0.0)
+        return Finding(claim, "undecided", f"{waiting.awaited} so far, no verdict before all", parts, weakest)
     deciding = by_for[need - 1] if favours else by_against[count - need]
     return Finding(claim, "undecided", "", parts, deciding, min(1.0, 2 * min(p_for, p_against)))
 
@@ -249,7 +260,8 @@ def _describe(part: Part, weights: Sequence[float], selectors: Sequence[Selector
         case "equal":
             text = f"|{names[0]} - {names[1]}| < {part.margin:g}"
         case "range":
-            text = f"{part.low:g} < value < {part.high:g}"
+            text = "value" if part.low is None else f"{part.low:g} < value"
+            text = text if part.high is None else f"{text} < {part.high:g}"
         case "bound":
             text = f"value <= {part.limit:g}"
         case _:

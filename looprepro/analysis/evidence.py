@@ -1,4 +1,4 @@
-"""What seeds say about an effect: a weighted sum of means, by Welch's method or by a paired bootstrap over seeds.
+"""What seeds say about an effect: a weighted sum of means, by Welch's method, or paired by seed.
 
 One interface for both, so that a claim asks either the same questions: how sure is it that the effect lies above or below a
 bound? All p-values here are one-sided.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from looprepro.analysis.statistics import mean, standard_error, t_quantile
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy
 
 RESAMPLES = 10_000
+FEWEST_RESAMPLED = 6
+"""Seeds from which on a paired comparison resamples: of five equal signs a bootstrap can say no more than 2 * 2^-5 > 0.05."""
 Sample = Mapping[int, float]
 """Seed -> value."""
 
@@ -45,7 +47,8 @@ class Evidence(Protocol):
 
 @dataclass(frozen=True)
 class Welch:
-    """A weighted sum of independent means; degrees of freedom by Welch and Satterthwaite. One sample: Student's t."""
+    """A weighted sum of independent means; degrees of freedom by Welch and Satterthwaite. One sample, or one difference per
+    seed: Student's t."""
 
     effect: float
     error: float
@@ -110,15 +113,20 @@ def independent(samples: Sequence[Sample], weights: Sequence[float]) -> Welch | 
     return Welch(effect, math.sqrt(variance), freedom, "Student" if len(samples) == 1 else "Welch")
 
 
-def paired(samples: Sequence[Sample], weights: Sequence[float], *, seed: int = 0) -> Bootstrap | None:
-    """Evidence on the mean over common seeds of the weighted sum. None for fewer than two common seeds. Seeded: equal
-    input gives equal output."""
+def paired(samples: Sequence[Sample], weights: Sequence[float], *, seed: int = 0) -> Welch | Bootstrap | None:
+    """Evidence on the mean over common seeds of the weighted sum: Student's t of these sums for fewer than
+    :data:`FEWEST_RESAMPLED` seeds, resampled from there on. None for fewer than two common seeds, or where Student's t finds no
+    spread. Seeded: equal input gives equal output."""
     import numpy as np
 
     common = common_seeds(samples)
     if len(common) < 2:
         return None
-    values = [math.fsum(weight * s[k] for s, weight in zip(samples, weights, strict=True)) for k in common]
+    sums = {k: math.fsum(weight * s[k] for s, weight in zip(samples, weights, strict=True)) for k in common}
+    if len(common) < FEWEST_RESAMPLED:
+        few = independent([sums], [1.0])
+        return None if few is None else replace(few, statistic="paired Student")
+    values = list(sums.values())
     generator = np.random.Generator(np.random.PCG64(seed))
     picks = generator.integers(0, len(values), size=(RESAMPLES, len(values)))
     return Bootstrap(mean(values), len(values), np.asarray(values, dtype=np.float64)[picks].mean(axis=1))

@@ -25,4 +25,6 @@ class Judged:
     """Sign of the effect, for a single run."""
     lacking: str = ""
     """What data are missing."""
+    awaited: str = ""
+    """``7 of 10 seeds`` of the sample that lacks most of what its sweep plans; empty where all have run."""
     diverged: int = 0

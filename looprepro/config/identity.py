@@ -9,10 +9,10 @@ from looprepro.files.json_files import canonical_json
 HASH_LENGTH = 12
 """Hex digits: 48 bits, so 10,000 cells collide with probability 2e-7; a collision is detected, never ignored."""
 
-MEASURES = {"budget": 2}
+MEASURES = {"budget": 2, "reasoner": 2}
 """Kind of evaluation -> version of what it measures (1 where it is not named): part of an evaluation's identity. Raise it
 when a metric is added or changes its meaning: every cell is then measured again from its weights, and none trained again.
-Group words: 2 since the geometry of the operator is measured."""
+Group words: 2 since the geometry of the operator is measured. Reasoners: 2 since ``converged`` is told from ``halted``."""
 
 
 def cell_id(cell: Cell) -> str:

@@ -89,7 +89,7 @@ class Part(Frozen):
             "disjoint": ("a", "b"),
             "equal": ("a", "b", "margin"),
             "contrast": ("terms",),
-            "range": ("of", "low", "high"),
+            "range": ("of",),
             "bound": ("of", "limit"),
             "total": ("sweeps", "low", "high"),
             "poisson_tail": ("mean", "reaches", "limit"),
@@ -97,6 +97,8 @@ class Part(Frozen):
             "elsewhere": ("where",),
         }
         absent = [name for name in needs[self.kind] if getattr(self, name) in (None, (), {})]
+        if self.kind == "range" and self.low is None and self.high is None:
+            absent.append("low or high")
         if absent:
             raise ValueError(f"a part of kind {self.kind} needs {', '.join(absent)}")
         return self

@@ -118,6 +118,7 @@ class Measurement:
             "iterations": state.count[:used].double(),
             "effective_layers": model.effective_layers(state.count)[:used],
             "halted": solution.halted[:used].double(),
+            "converged": solution.converged[:used].double(),
             "residual": state.residual[:used].double(),
             "exact": exact_rows(logits[:used], first.targets).double(),
         }
@@ -144,7 +145,7 @@ class Measurement:
                 metrics[key] = {"value": float(mean), "items": count.items}
             else:
                 series[key + name] = _points([float(i) for i in range(1, len(mean) + 1)], mean.tolist())
-        for key in ("iterations", "effective_layers", "halted", "confidence"):
+        for key in ("iterations", "effective_layers", "halted", "converged", "confidence"):
             metrics[key] = {"value": float(joined[key].mean()), "items": items}
         residual = joined["residual"]
         if bool(residual.isfinite().all()):

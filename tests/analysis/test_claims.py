@@ -120,6 +120,8 @@ def test_a_tested_part(part: Any, supporting: Any, contradicting: Any, unclear: 
     assert one(part, accuracies(contradicting)).verdict == "contradicted"
     assert one(part, accuracies(unclear)).verdict == "undecided"
     assert one(part, accuracies(supporting, spread=0.9)).verdict == "undecided"
+    started = one(part, accuracies(supporting, seeds=9))
+    assert (started.verdict, started.p, started.reason) == ("undecided", None, "9 of 10 seeds so far, no verdict before all")
     lacking = one(part, accuracies({}))
     assert (lacking.verdict, lacking.p) == ("no data", None)
     assert "no finished run of table1" in lacking.reason
@@ -159,9 +161,31 @@ def test_a_paired_part_sees_through_the_spread_between_seeds() -> None:
     assert one(PAIRED, accuracies({})).verdict == "no data"
 
 
-def test_five_pairs_of_one_sign_are_too_few() -> None:
-    assert one(PAIRED, over_depth(0.02, 0.002, seeds=5)).verdict == "undecided"
-    assert one(PAIRED, over_depth(0.02, 0.002, seeds=6)).verdict == "supported"
+def test_a_verdict_waits_for_every_planned_seed() -> None:
+    """A study that is filled in parts could otherwise stop where the verdict is liked."""
+    for seeds in (2, 5, 9):
+        found = one(GREATER, accuracies({"G=2": 0.8, "diagonal": 0.7}, seeds=seeds))
+        assert (found.verdict, found.p) == ("undecided", None)
+        assert found.reason.startswith(f"{seeds} of 10 seeds so far")
+        assert found.deciding is not None
+        assert found.deciding.low is not None, "the estimate and its interval are shown all the same"
+
+
+def test_a_side_that_waits_is_enough_and_diverged_seeds_have_run() -> None:
+    results = accuracies({"G=2": 0.8, "diagonal": 0.7})
+    whole = one(GREATER, results).verdict
+    lost = [row for row in results.rows if row["seed"] == 3 and row["axis_method"] == "G=2"]
+    for row in lost:
+        row["status"] = "diverged"
+    diverged = one(GREATER, results).verdict
+    results.rows[:] = [row for row in results.rows if row not in lost]
+    assert (whole, diverged, one(GREATER, results).verdict) == ("supported", "supported", "undecided")
+
+
+def test_a_broken_bound_waits_for_nobody() -> None:
+    part = {"kind": "bound", "limit": 0.75, "of": {**ON, "method": "G=2"}}
+    assert one(part, accuracies({"G=2": 0.8}, seeds=3)).verdict == "contradicted"
+    assert one(part, accuracies({"G=2": 0.7}, seeds=3)).verdict == "undecided"
 
 
 def test_disjoint_intervals_are_asked_for_beside_a_difference() -> None:
@@ -240,6 +264,32 @@ def test_holm_runs_over_the_whole_family_even_where_members_have_no_data() -> No
     assert alone.p_adjusted == alone.p
     assert family[0].p_adjusted == pytest.approx(2 * (alone.p or 0))
     assert family[1].verdict == "no data"
+
+
+def test_claims_that_no_data_could_decide_do_not_count_in_their_family() -> None:
+    def claim(id: str, part: Mapping[str, Any]) -> Claim:
+        return Claim.model_validate({"id": id, "family": "f", "says": "s", "place": "L1", "parts": [part]})
+
+    never = {"kind": "elsewhere", "where": "a theorem"}
+    first, theorem, other_scale = judge(
+        [claim("C1", GREATER), claim("C2", never), claim("C3", {**GREATER, "scales": ["paper"]})],
+        accuracies({"G=2": 0.8, "diagonal": 0.7}),
+    )
+    assert first.p_adjusted == first.p
+    assert (theorem.verdict, other_scale.verdict) == ("no data", "no data")
+
+
+@pytest.mark.parametrize(("end", "inside", "outside"), [("low", 0.6, 0.4), ("high", 0.4, 0.6)])
+def test_a_range_may_have_one_end_only(end: str, inside: float, outside: float) -> None:
+    """A share cannot exceed 1, so an upper end there would be one more thing to show for nothing."""
+    part = {"kind": "range", end: 0.5, "of": {**ON, "method": "G=2"}}
+    found = one(part, accuracies({"G=2": inside}))
+    assert found.verdict == "supported"
+    assert found.parts[0].what.startswith({"low": "0.5 < value (", "high": "value < 0.5 ("}[end])
+    assert one(part, accuracies({"G=2": outside})).verdict == "contradicted"
+    assert one(part, accuracies({"G=2": 0.5})).verdict == "undecided"
+    with pytest.raises(ValueError, match="low or high"):
+        one({"kind": "range", "of": ON}, accuracies({}))
 
 
 def test_a_diverged_seed_is_counted_and_is_no_number() -> None:

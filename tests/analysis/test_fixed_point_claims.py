@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ MEASURED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fprm_table1": (("score", "exact_accuracy"), ("iterations", "exact_accuracy")),
     "fprm_table3": (("exact_accuracy",), ()),
     "fprm_fig1": (("exact_accuracy",), ()),
-    "fprm_scaling": (("halted", "effective_layers", "exact_accuracy"), ("exact_accuracy_by_difficulty",)),
+    "fprm_scaling": (("converged", "effective_layers", "exact_accuracy"), ("exact_accuracy_by_difficulty",)),
     "fprm_depth": (("max_length",), ("activation_norm",)),
     "fprm_adaptive": (("effective_layers", "exact_accuracy"), ("effective_layers_by_difficulty",)),
     "fprm_fig13": (("exact_accuracy",), ()),
@@ -43,10 +44,10 @@ def expansion(sweep: str, scale: str) -> Expansion:
 
 def wiggle(*about: object) -> float:
     """Deterministic, in [-1, 1], different for every cell and number."""
-    return (sum(ord(letter) * (i + 7) for i, letter in enumerate(repr(about))) * 7919 % 2003) / 1001.5 - 1
+    return random.Random(repr(about)).uniform(-1.0, 1.0)
 
 
-def world(scale: str, value: Value, curve: Curve, spread: float, seeds: int = 3) -> Results:
+def world(scale: str, value: Value, curve: Curve, spread: float, seeds: int = 3, draw: int = 0) -> Results:
     """Rows and series of every planned cell; each seed differs from the mean by up to ``spread`` of it."""
     rows: list[dict[str, Any]] = []
     series: dict[str, dict[str, Points]] = {}
@@ -72,12 +73,12 @@ def world(scale: str, value: Value, curve: Curve, spread: float, seeds: int = 3)
                         **{f"axis_{axis}": role for axis, role in axes.items()},
                     }
                     for metric in metrics:
-                        about = (sweep, sorted(axes.items()), e.role, metric, seed)
+                        about = (sweep, sorted(axes.items()), e.role, metric, seed, draw)
                         found = value(sweep, axes, e.role, metric) * (1 + spread * wiggle(*about))
                         rows.append(shared | {"metric": metric, "value": found})
                     for name in names:
                         y = [
-                            v * (1 + spread * wiggle(sweep, sorted(axes.items()), name, seed, i))
+                            v * (1 + spread * wiggle(sweep, sorted(axes.items()), name, seed, i, draw))
                             for i, v in enumerate(curve(sweep, axes, name))
                         ]
                         stored = name if name in LOGGED else f"{name}@{e.id}"
@@ -92,7 +93,7 @@ T_SHARE = {"cap/8": 0.0, "cap/4": 0.1, "cap/2": 0.2, "cap": 0.3}
 def claimed(sweep: str, axes: dict[str, str], T: str, metric: str) -> float:
     """As the paper says."""
     model = axes.get("model", "")
-    if metric == "halted":
+    if metric == "converged":
         return 0.8 if axes.get("gamma") == "1" else 0.97
     if metric == "max_length":
         depth = int(axes["layers"]) if "layers" in axes else 8
@@ -107,7 +108,7 @@ def claimed(sweep: str, axes: dict[str, str], T: str, metric: str) -> float:
     if sweep == "fprm_fig1":
         return (0.6 + 2 * T_SHARE[T]) if model == "FPRM" else (0.5 + T_SHARE[T])
     if sweep == "fprm_scaling":
-        return 0.6 + 0.2 * GAMMAS[axes["gamma"]] + 0.01 * int(axes["patience"])
+        return 0.8 - 0.2 * (1 - min(GAMMAS[axes["gamma"]], 1.0)) ** 4 + 0.001 * int(axes["patience"])
     if sweep == "fprm_adaptive":
         return 0.9 if model == "FPRM" else 0.4
     if sweep == "fprm_norms":
@@ -139,7 +140,7 @@ def claimed_curve(sweep: str, axes: dict[str, str], name: str) -> list[float]:
 
 def opposite(sweep: str, axes: dict[str, str], T: str, metric: str) -> float:
     """Orders reversed; what should be near is apart."""
-    if metric == "halted":
+    if metric == "converged":
         return 1.0 if axes.get("gamma") == "1" else 0.4
     if metric == "max_length":
         depth = int(axes["layers"]) if "layers" in axes else 8
@@ -175,7 +176,7 @@ def opposite_curve(sweep: str, axes: dict[str, str], name: str) -> list[float]:
 
 def flat(sweep: str, axes: dict[str, str], T: str, metric: str) -> float:
     """The same everywhere, and on the margin where there is one."""
-    return {"halted": 0.75, "max_length": 10.0, "effective_layers": 60.0}.get(metric, 0.6)
+    return {"converged": 0.95, "max_length": 10.0, "effective_layers": 60.0}.get(metric, 0.6)
 
 
 def flat_curve(sweep: str, axes: dict[str, str], name: str) -> list[float]:
@@ -202,22 +203,42 @@ def test_in_the_papers_world_its_claims_hold(scale: str) -> None:
 
 def test_in_the_opposite_world_they_are_contradicted() -> None:
     found = verdicts(world("paper", opposite, opposite_curve, 0.001))
-    # F12 and F13 say of one number that it is large and that it is not 1: they are contradicted by other worlds.
+    # F12 and F13 say of one number that it is large and that it is never 1: they are contradicted by other worlds.
     assert {id: found[id] for id in JUDGED - {"F12", "F13"} if found[id] != "contradicted"} == {}
 
 
-@pytest.mark.parametrize(("claim", "halted", "spread"), [("F12", 0.2, 0.01), ("F13", 1.0, 0.0001)])
-def test_how_many_halt_undamped_decides(claim: str, halted: float, spread: float) -> None:
-    found = verdicts(world("paper", lambda *about: halted if about[3] == "halted" else 0.5, claimed_curve, spread))
+@pytest.mark.parametrize(("claim", "share", "spread"), [("F12", 0.2, 0.01), ("F13", 1.0, 0.0)])
+def test_how_many_converge_undamped_decides(claim: str, share: float, spread: float) -> None:
+    found = verdicts(world("paper", lambda *about: share if about[3] == "converged" else 0.5, claimed_curve, spread))
     assert found[claim] == "contradicted"
 
 
+def test_giving_up_is_not_converging() -> None:
+    """With gamma 0.9 a long enough cap ends every iteration, by the smallest step: that removes no oscillation (F16)."""
+
+    def given_up(sweep: str, axes: dict[str, str], T: str, metric: str) -> float:
+        return 1.0 if metric == "halted" else 0.6 if metric == "converged" else claimed(sweep, axes, T, metric)
+
+    assert verdicts(world("paper", given_up, claimed_curve, 0.001))["F16"] != "supported"
+
+
 def test_in_a_world_of_noise_nothing_is_supported_that_compares() -> None:
-    """Everything equal up to a spread of half its size: no order is found, and near is not shown, either."""
-    found = verdicts(world("paper", flat, flat_curve, 0.5))
-    bounded = {"F7", "F8"}  # a flat norm is bounded, and the rest of these claims is not shown
-    assert {id: found[id] for id in JUDGED - bounded if found[id] == "supported"} == {}
-    assert sum(found[id] == "undecided" for id in JUDGED) > len(JUDGED) - 8
+    """Everything equal up to a spread of half its size: orders are found, and near is shown, as rarely as the level says."""
+    worlds = [verdicts(world("paper", flat, flat_curve, 0.5, draw=draw)) for draw in range(10)]
+    factors = {
+        "F3",
+        "F6",
+        "F7",
+        "F8",
+        "F12",
+        "F13",
+        "F50",
+        "F56",
+    }  # of these a factor or a bound is right or wrong here by itself
+    compared = [found[id] for found in worlds for id in JUDGED - factors]
+    assert compared.count("supported") <= 0.03 * len(compared)
+    assert compared.count("contradicted") <= 0.03 * len(compared)
+    assert compared.count("undecided") >= 0.95 * len(compared)
 
 
 def test_a_single_seed_shows_a_sign_only() -> None:

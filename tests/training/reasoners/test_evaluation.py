@@ -161,6 +161,15 @@ def test_act_halts_where_the_head_says_so_and_fixed_does_not_ask_it() -> None:
         assert document["metrics"]["halted"]["value"] == (1.0 if halting == "act" else 0.0)
 
 
+def test_what_was_given_up_has_halted_and_not_converged() -> None:
+    cell = make_cell()
+    found = {}
+    for tolerance in (1e-30, 1e30):
+        _, document = measured(cell, halting="residual", T=6, min_step=2.0, tolerance=tolerance)
+        found[tolerance] = {name: document["metrics"][name]["value"] for name in ("halted", "converged")}
+    assert found == {1e-30: {"halted": 1.0, "converged": 0.0}, 1e30: {"halted": 1.0, "converged": 1.0}}
+
+
 def test_what_pools_over_items_sees_all_of_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(reasoner_evaluation.BLOCKS, "cpu", 8)
     cell = make_cell()
