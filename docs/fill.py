@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pilots import PILOTS, pilot_columns, pilot_lines
-from sensitivity import SETTING, SPREAD, ablations, spread_rows
+from sensitivity import SETTING, SPREAD, ablations, resolution, spread_rows
 
 from looprepro.analysis.claim_samples import Samples
 from looprepro.analysis.results import RESULTS, Results, load_results
@@ -35,6 +35,7 @@ from looprepro.planning import plan as decide
 from looprepro.planning.claims import PAPERS, load_claims
 from looprepro.planning.estimate import FRACTION_OF_PEAK, GPU_BFLOAT16_FLOPS, GPU_FLOPS
 from looprepro.report.fixed_point import FIGURES as FIXED_POINT
+from looprepro.report.numbers import number
 from looprepro.report.plots import CAPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -226,6 +227,21 @@ def spread(study: Study) -> str:
     return table(SPREAD, rows) if rows else NOTHING.replace("nothing has", "no cell of Table 1 has")
 
 
+def seen(study: Study) -> str:
+    """What differences Table 1 can see, in one sentence."""
+    said = [
+        f"to within {number(widths[0], 2)} to {number(widths[-1], 2)} on {group} ({len(widths)} methods)"
+        for group, widths in (resolution(Samples(study.results)) if study.results else ())
+        if widths
+    ]
+    if not said:
+        return NOTHING.replace("nothing has", "no row of Table 1 has")
+    return (
+        f"In Table 1, last-token accuracy at T_max tells a difference from the diagonal {' and '.join(said)}: half the "
+        "width of its 95% interval. What is smaller stays undecided *at this size*."
+    )
+
+
 # Pilots ----------------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +391,7 @@ BLOCKS: Mapping[str, Callable[[Study], str]] = {
     "every-figure": every_figure,
     "every-claim": every_claim,
     "provenance": provenance,
+    "seen": seen,
     "spread": spread,
     "sensitivity": sensitivity,
     "paper-hours": paper_hours,

@@ -88,6 +88,16 @@ def spread_rows(samples: Samples) -> list[Sequence[str]]:
     return rows
 
 
+def resolution(samples: Samples) -> Iterator[tuple[str, list[float]]]:
+    """Per group of Table 1: half the width of the 95% interval of each method's difference from the diagonal, of those whose
+    seeds have all run."""
+    axes = load_sweep("table1").axes
+    for group in (point.role for point in axes["group"]):
+        diagonal, *others = (accuracy(samples, "table1", point.role, {"group": group}) for point in axes["method"])
+        found = [_evidence([(one, 1.0), (diagonal, -1.0)]) for one in others if one.complete and diagonal.complete]
+        yield group, sorted((one.interval[1] - one.interval[0]) / 2 for one in found if one)
+
+
 def accuracy(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> Sample:
     """The sample of a method under one setting; Table 1's where that is the same cell, or the sweep lacks the method, to which
     the setting then means nothing."""

@@ -177,6 +177,13 @@ def test_a_pilot_is_one_line_named_by_what_it_changes(fill: ModuleType, tmp_path
     ]
 
 
+def test_what_table_1_can_see_is_half_the_width_of_its_intervals(fill: ModuleType, made_up: Path) -> None:
+    """Ten seeds 0.001 apart: s = 0.003028 on both sides, so the interval is 2.101 * 0.003028 * sqrt(2 / 10) to each side."""
+    said = fill.seen(fill.Study(made_up, "mini", ""))
+    assert "to within 2.8e-03 to 2.8e-03 on A5 (5 methods): half the width" in said
+    assert "S5" not in said
+
+
 def test_what_has_not_been_run_is_named(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:
     shown = fill.coverage(fill.Study(made_up, "mini", ""))
     assert re.search(r"^\| `table1` \| Table 1 \| 120 \| 60 \| 0 \| 15.0 \|$", shown, re.MULTILINE)
