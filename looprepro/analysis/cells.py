@@ -57,6 +57,13 @@ class Cells:
             line["data"] = sorted(texts)
         self.cell[record.id] = line
 
+    def forget(self, evaluations: Collection[tuple[str, str]]) -> None:
+        """Take single evaluations of single cells, pairs of both, out of the cells' lines."""
+        for cell, evaluation in evaluations:
+            if cell in self.cell:
+                kept = [id for id in self.cell[cell]["evaluations"] if id != evaluation]
+                self.cell[cell] = self.cell[cell] | {"evaluations": kept}
+
     def keep(self, ids: Collection[str]) -> int:
         """Drop the cells that are not among ``ids``, and what no cell refers to any more; how many of ``ids`` have no line."""
         self.cell = {id: line for id, line in self.cell.items() if id in ids}

@@ -90,11 +90,13 @@ class Samples:
             if role not in self.roles(sweep, axis):
                 return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")
         wanted = {planned.id for planned in expansion.cells}
+        evaluations = {e.id for planned in expansion.cells for e in planned.evaluations}
         seeds = {cell.cell.seed for cell in expansion.cells if any(_has(place, axes) for place in cell.placements)}
         rows = [
             row
             for row in of_sweep(self._by_sweep.get(sweep, ()), sweep, wanted)
-            if all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
+            if row.get("evaluation") in evaluations
+            and all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
             and ("T" not in selector or row.get("role_T") == selector["T"])
             and selector.get("device", "").casefold() in row.get("device", "").casefold()
         ]

@@ -1,10 +1,10 @@
 """runs/ -> results/<scale>/: read every requested cell, merge with what was collected before, replace the three files.
 
 Merging (the archive): rows of a cell whose folder is gone stay and are marked archived; rows are replaced only by the
-same cell; ``prune`` alone deletes. Where runs/ has no cell of the scale at all, as in a fresh clone with committed
-results, that says nothing about any of them: all stays as it is, mark included, to the byte. Numbers are never replaced
-by the absence of numbers, with one exception: where a file of an existing cell is damaged, the cell is named and what
-the file said is missing until it is run again.
+same cell, and a measurement by a later version of itself; ``prune`` alone deletes. Where runs/ has no cell of the scale at
+all, as in a fresh clone with committed results, that says nothing about any of them: all stays as it is, mark included, to
+the byte. Numbers are never replaced by the absence of numbers, with one exception: where a file of an existing cell is
+damaged, the cell is named and what the file said is missing until it is run again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from looprepro.analysis.results import (
 from looprepro.analysis.rows import ENDED, cell_rows, cell_series, digest_of, unusable
 from looprepro.analysis.schema import Row
 from looprepro.analysis.source import Document, Source
+from looprepro.analysis.superseded import superseded, superseded_numbers
 from looprepro.analysis.texts import TextsSeen
 from looprepro.files.json_files import canonical_json
 from looprepro.store import Problem
@@ -85,6 +86,9 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
         if found:
             damaged.add(record.id)
         texts.add(record, {place.sweep for place in wanted[record.id]})
+        settings = {id: document.get("evaluation") for id, document in record.evaluations.items()}
+        for id in superseded(settings, record.evaluations):
+            del record.evaluations[id]
         drawn = cell_series(record)
         if drawn and record.presence.status in ENDED:  # what is missing leaves neither rows nor half a curve
             series[record.id] = drawn
@@ -98,6 +102,10 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
 
     existing = set(fresh) | source.existing({row["cell"] for row in old_rows} - set(fresh))
     rows = _merge(old_rows, fresh, existing, damaged, prune)
+    settings = {id: line["settings"] for id, line in cells.evaluation.items()}
+    replaced = superseded_numbers(settings, {(row["cell"], row["evaluation"]) for row in rows if "value" in row})
+    rows = [row for row in rows if (row["cell"], row.get("evaluation")) not in replaced]
+    cells.forget(replaced)
     gone = {row["cell"] for row in old_rows} - existing if prune else set()
     archived = {row["cell"] for row in rows} - existing
     statuses["archived"] += len(archived & set(wanted))
@@ -111,7 +119,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
         folder,
         len(rows),
         {status: count for status, count in sorted(statuses.items()) if count},
-        tuple(_missing(wanted, rows)),
+        tuple(_missing(wanted, rows, replaced)),
         tuple(sorted([*problems, *texts.problems()])),
         tuple(warnings),
     )
@@ -140,9 +148,9 @@ def _place(row: Row) -> tuple[object, ...]:
     return row["cell"], row["sweep"], row["overrides"], row.get("evaluation"), axes
 
 
-def _missing(wanted: dict[str, list[Placement]], rows: Iterable[Row]) -> Iterable[str]:
+def _missing(wanted: dict[str, list[Placement]], rows: Iterable[Row], replaced: set[tuple[str, str]]) -> Iterable[str]:
     """Cells without any number, and single evaluations of the others. A cell's numbers serve every sweep that asks for it."""
-    found = {(row["cell"], row["evaluation"]) for row in rows if "value" in row}
+    found = replaced | {(row["cell"], row["evaluation"]) for row in rows if "value" in row}
     cells = {cell for cell, _ in found}
     for cell in sorted(wanted):
         if cell not in cells:

@@ -182,6 +182,16 @@ def test_a_side_that_waits_is_enough_and_diverged_seeds_have_run() -> None:
     assert (whole, diverged, one(GREATER, results).verdict) == ("supported", "supported", "undecided")
 
 
+def test_a_measurement_that_the_sweep_no_longer_wants_is_no_sample() -> None:
+    results = accuracies({"G=2": 0.8, "diagonal": 0.7})
+    stale = [row | {"evaluation": "T3-older", "value": 0.1, "cell": "a-cell-before"} for row in results.rows]
+    stale += [row | {"evaluation": "T3-older", "value": 0.1} for row in results.rows]
+    results.rows[:0] = stale
+    assert one(GREATER, results).verdict == "supported"
+    results.rows[:] = stale
+    assert one(GREATER, results).verdict == "no data"
+
+
 def test_a_broken_bound_waits_for_nobody() -> None:
     part = {"kind": "bound", "limit": 0.75, "of": {**ON, "method": "G=2"}}
     assert one(part, accuracies({"G=2": 0.8}, seeds=3)).verdict == "contradicted"

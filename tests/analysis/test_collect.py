@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from looprepro.analysis.cells import CELLS
+from looprepro.analysis.cells import CELLS, read_cells
 from looprepro.analysis.collect import collect_scale
 from looprepro.analysis.results import RESULTS, SERIES_FILE, load_results
+from looprepro.config.evaluations import parse_evaluation
+from looprepro.config.identity import evaluation_id
 from looprepro.config.presence import Presence
 from looprepro.files.errors import StoreError
 from looprepro.store import Problem
@@ -25,6 +27,27 @@ from looprepro.store import Problem
 def numbers(folder: Path) -> dict[tuple[str, int], float]:
     """(cell, T) -> value of every row that has one."""
     return {(row["cell"], row["T"]): row["value"] for row in load_results(folder, "smoke").rows if "value" in row}
+
+
+def test_a_measurement_of_today_replaces_the_same_one_of_an_older_version(source: Any, tmp_path: Path) -> None:
+    """A new metric gives the evaluation another id, and the cell holds both until its folder goes; a seed counts once."""
+    settings = {"kind": "reasoner", "T": 8, "items": 64}
+    today = evaluation_id(parse_evaluation(settings))
+    record = source.done("a", {8: 0.5})
+    (old,) = record.evaluations
+    source.ask("table1", ("a", "diagonal"), budgets={"T_max": 8})
+    record.evaluations[old]["evaluation"] = settings
+    before = collect_scale(source, tmp_path, "smoke")
+    assert (before.rows, before.missing) == (1, ()), "nobody has measured it anew"
+    place = source.asked[-1]["cells"][0]
+    place["evaluations"].append({"id": today, "role": "T_max", "T": 8})
+    waiting = collect_scale(source, tmp_path, "smoke")
+    assert (waiting.rows, waiting.missing) == (1, (f"a/{today}",))
+    record.evaluations[today] = record.evaluations[old] | {"metrics": {"last_token_accuracy": {"value": 0.75, "items": 64}}}
+    after = collect_scale(source, tmp_path, "smoke")
+    assert (after.rows, after.missing, numbers(tmp_path)) == (1, (), {("a", 8): 0.75})
+    assert read_cells(tmp_path / "smoke").cell["a"]["evaluations"] == [today]
+    assert set(read_cells(tmp_path / "smoke").evaluation) == {today}
 
 
 def test_the_time_that_the_geometry_took_is_a_column(two_cells: Any, tmp_path: Path) -> None:

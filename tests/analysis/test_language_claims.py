@@ -77,6 +77,7 @@ def measured(sweeps: dict[str, Expansion], world: World) -> Results:
             "seed": planned.cell.seed,
             "T": e.evaluation.T,
             "role_T": e.role,
+            "evaluation": e.id,
             "metric": metric,
             "value": world(sweep, dict(place.axes), e.evaluation.T, metric, planned.cell.seed),
             "status": "done",

@@ -47,6 +47,7 @@ def rows(sweep: str, scale: str, columns: Callable[[Place], dict[str, Any]]) -> 
             "seed": place[0].cell.seed,
             "T": place[2].evaluation.T,
             "role_T": place[2].role,
+            "evaluation": place[2].id,
             "metric": "last_token_accuracy",
             "value": 0.5,
             "status": "done",
