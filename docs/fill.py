@@ -228,17 +228,18 @@ def spread(study: Study) -> str:
 
 
 def seen(study: Study) -> str:
-    """What differences Table 1 can see, in one sentence."""
-    said = [
-        f"to within {number(widths[0], 2)} to {number(widths[-1], 2)} on {group} ({len(widths)} methods)"
-        for group, widths in (resolution(Samples(study.results)) if study.results else ())
-        if widths
-    ]
+    """How wide the intervals of Table 1 are, in one sentence."""
+    said = []
+    for group, widths in resolution(Samples(study.results)) if study.results else ():
+        ends = [f"{number(width, 2)} ({method})" for width, method in widths]
+        if ends:
+            said.append(f"{' to '.join(dict.fromkeys((ends[0], ends[-1])))} on {group}")
     if not said:
         return NOTHING.replace("nothing has", "no row of Table 1 has")
     return (
-        f"In Table 1, last-token accuracy at T_max tells a difference from the diagonal {' and '.join(said)}: half the "
-        "width of its 95% interval. What is smaller stays undecided *at this size*."
+        "In Table 1, last-token accuracy at T_max, the 95% interval of a method's difference from the diagonal reaches "
+        f"{', '.join(said)} to either side, of the methods whose seeds have all run. A smaller difference is not told from "
+        "none, and a verdict needs a larger one (docs/claims.md)."
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from looprepro.analysis.claim_samples import Samples, Selected
-from looprepro.analysis.evidence import Welch, independent
+from looprepro.analysis.evidence import Evidence, independent
 from looprepro.analysis.statistics import mean, standard_deviation, summarise
 from looprepro.planning import Expansion, available_sweeps, load_sweep
 from looprepro.report.numbers import DASH, difference, measured, number
@@ -88,14 +88,20 @@ def spread_rows(samples: Samples) -> list[Sequence[str]]:
     return rows
 
 
-def resolution(samples: Samples) -> Iterator[tuple[str, list[float]]]:
-    """Per group of Table 1: half the width of the 95% interval of each method's difference from the diagonal, of those whose
-    seeds have all run."""
+def resolution(samples: Samples) -> Iterator[tuple[str, list[tuple[float, str]]]]:
+    """Per group of Table 1: half the width of the 95% interval of each method's difference from the diagonal, and the method,
+    narrowest first, of those whose seeds have all run."""
     axes = load_sweep("table1").axes
     for group in (point.role for point in axes["group"]):
-        diagonal, *others = (accuracy(samples, "table1", point.role, {"group": group}) for point in axes["method"])
-        found = [_evidence([(one, 1.0), (diagonal, -1.0)]) for one in others if one.complete and diagonal.complete]
-        yield group, sorted((one.interval[1] - one.interval[0]) / 2 for one in found if one)
+        diagonal, *others = (
+            (point.role, accuracy(samples, "table1", point.role, {"group": group})) for point in axes["method"]
+        )
+        found = [
+            ((evidence.interval[1] - evidence.interval[0]) / 2, method.replace("=", " = "))
+            for method, one in others
+            if one.complete and diagonal[1].complete and (evidence := _evidence([(one, 1.0), (diagonal[1], -1.0)]))
+        ]
+        yield group, sorted(found)
 
 
 def accuracy(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> Sample:
@@ -142,20 +148,20 @@ def weighted(terms: Sequence[tuple[Sample, float]]) -> str:
 
 def order_sentence(pairs: Sequence[Sequence[Sample]]) -> str:
     """Who is ahead under which settings, as far as the intervals of the differences exclude zero."""
+    if not all(one.complete for pair in pairs for one in pair):
+        return "Not all of its cells have been run, so nothing is said of the order."
     signs = []
     for diagonal, conformal in pairs:
         evidence = _evidence([(conformal, 1.0), (diagonal, -1.0)])
         low, high = evidence.interval if evidence else (-1.0, 1.0)
         signs.append((low > 0) - (high < 0))
     if {1, -1} <= set(signs):
-        said = "**The order changes.**"
-    elif 0 not in signs:
-        said = "The order does not change."
-    else:
-        said = f"No change of order is shown: {signs.count(0)} of {len(signs)} differences are undecided."
-    return said if all(one.complete for pair in pairs for one in pair) else f"{said} Not all of its cells have been run."
+        return "**The order changes.**"
+    if 0 not in signs:
+        return "The order does not change."
+    return f"No change of order is shown: {signs.count(0)} of {len(signs)} differences are undecided."
 
 
-def _evidence(terms: Sequence[tuple[Sample, float]]) -> Welch | None:
+def _evidence(terms: Sequence[tuple[Sample, float]]) -> Evidence | None:
     """None where a sample has fewer than two seeds, or none has any spread."""
     return independent([one.values for one, _ in terms], [weight for _, weight in terms])

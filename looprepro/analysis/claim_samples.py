@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,23 +21,27 @@ class Selected:
 
     values: Mapping[int, float]
     """Seed -> value."""
-    diverged: int = 0
-    """Seeds that diverged and so have no value."""
     lacking: str = ""
     """Why the sample is empty."""
     planned: int = 0
     """Seeds that the sweep plans at the scale."""
+    diverged: int = 0
+    """Seeds that diverged and so have no value."""
+    repeated: int = 0
+    """Seeds whose run is another seed's, bit for bit, and so counts once."""
+    failed: int = 0
+    """Seeds that failed: they may still be run again."""
 
     @property
-    def missing(self) -> int:
-        """Planned seeds that have no value and have not diverged."""
-        return max(0, self.planned - len(self.values) - self.diverged)
-
-
-def awaited(selected: Iterable[Selected]) -> str:
-    """``7 of 10 seeds`` of the sample that misses most seeds; empty where none misses any."""
-    worst = max(selected, key=lambda sample: sample.missing)
-    return f"{worst.planned - worst.missing} of {worst.planned} seeds" if worst.missing else ""
+    def withheld(self) -> str:
+        """Why no test on this sample may decide yet; empty where all planned seeds have run and half of them have a value."""
+        missing = self.planned - len(self.values) - self.diverged - self.repeated
+        if missing > 0:
+            failed = f", {self.failed} failed," if self.failed else ""
+            return f"{self.planned - missing} of {self.planned} seeds so far{failed} and no verdict before all"
+        if 2 * self.diverged > self.planned:
+            return f"{self.diverged} of {self.planned} seeds diverged, and no verdict on the others alone"
+        return ""
 
 
 @dataclass
@@ -89,23 +93,33 @@ class Samples:
         for axis, role in (axes | ({"T": selector["T"]} if "T" in selector else {})).items():
             if role not in self.roles(sweep, axis):
                 return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")
-        wanted = {planned.id for planned in expansion.cells}
-        evaluations = {e.id for planned in expansion.cells for e in planned.evaluations}
-        seeds = {cell.cell.seed for cell in expansion.cells if any(_has(place, axes) for place in cell.placements)}
-        rows = [
+        places = [(cell, place) for cell in expansion.cells for place in cell.placements if _has(place, axes)]
+        wanted = {cell.id for cell, _ in places}
+        evaluations = {e.id for _, place in places for e in place.evaluations}
+        there = [
             row
             for row in of_sweep(self._by_sweep.get(sweep, ()), sweep, wanted)
-            if row.get("evaluation") in evaluations
-            and all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
+            if all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
             and ("T" not in selector or row.get("role_T") == selector["T"])
             and selector.get("device", "").casefold() in row.get("device", "").casefold()
         ]
-        diverged = len({row["seed"] for row in rows if row["status"] == "diverged"})
-        values = {
-            row["seed"]: value for row in distinct(self._measured(rows, selector)) if (value := row["sample"]) is not None
-        }
-        shown = " ".join(f"{key}={selector[key]}" for key in selector if key != "sweep")
-        return Selected(values, diverged, "" if values else f"no finished run of {sweep} has {shown}", len(seeds))
+        measured = self._measured([row for row in there if row.get("evaluation") in evaluations], selector)
+        counted = distinct(measured)
+        lacking = ""
+        if not counted:
+            shown = " ".join(f"{key}={selector[key]}" for key in selector if key != "sweep")
+            lacking = f"no finished run of {sweep} has {shown}"
+            if self._measured(there, selector):
+                lacking = f"{sweep} was measured by an older version: looprepro sweep {sweep} measures its cells again"
+        seeds = {status: {row["seed"] for row in there if row["status"] == status} for status in ("diverged", "failed")}
+        return Selected(
+            {row["seed"]: row["sample"] for row in counted},
+            lacking,
+            planned=len({cell.cell.seed for cell, _ in places}),
+            diverged=len(seeds["diverged"]),
+            repeated=len({row["seed"] for row in measured}) - len(counted),
+            failed=len(seeds["failed"]),
+        )
 
     def _measured(self, rows: list[Row], selector: Selector) -> list[Row]:
         """Rows with a number of the wanted kind under ``sample``."""
@@ -114,7 +128,11 @@ class Samples:
             return [row | {"sample": row[selector["column"]]} for row in done if row.get(selector["column"]) is not None]
         if "series" not in selector:
             for metric in selector.get("metric", "last_token_accuracy").split("|"):
-                measured = [row | {"sample": row["value"]} for row in done if row.get("metric") == metric and "value" in row]
+                measured = [
+                    row | {"sample": row["value"]}
+                    for row in done
+                    if row.get("metric") == metric and row.get("value") is not None
+                ]
                 if measured:
                     return measured
             return []

@@ -3,7 +3,8 @@
 A claim is a conjunction of parts (or "at least k of them"). Each part gives two one-sided p-values, for and against; the
 claim combines them (the largest for, the smallest against times the number of parts; partial conjunctions likewise), and
 Holm's correction runs over the claims of one family. 5% in all, both sides together. Data that are missing never support, and
-no test decides before all planned seeds have run: a study that is filled in parts would stop where it likes the verdict.
+no test decides before all planned seeds have run: a study that is filled in parts would stop where its verdict is liked. A
+bound is no inference: it says of the runs made that none is above it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
-from looprepro.analysis.claim_samples import Samples, Selected, awaited
+from looprepro.analysis.claim_samples import Samples, Selected
 from looprepro.analysis.evidence import Evidence, Sample, common_seeds, independent, paired
 from looprepro.analysis.judged import Judged
 from looprepro.analysis.results import Results
@@ -56,7 +57,7 @@ def judge(claims: Sequence[Claim], results: Results) -> list[Finding]:
 
 
 def _in_question(claim: Claim, results: Results) -> bool:
-    """Whether data at this scale could ever decide the claim, which is known without any."""
+    """Whether its parts are about data at this scale, which is known without any. One whose sweep lacks the scale is, too."""
     return not any(part.kind == "elsewhere" or (part.scales and results.scale not in part.scales) for part in claim.parts)
 
 
@@ -109,7 +110,8 @@ def _judge(part: Part, samples: Samples, names: Selector) -> Judged:
     if lacking:
         return Judged(part.kind, what, 0, lacking=lacking, diverged=diverged)
     judged = _bound(part, what, selected[0]) if part.kind == "bound" else _tested(part, what, weights, selected)
-    return replace(judged, awaited=awaited(selected), diverged=diverged)
+    withheld = next((sample.withheld for sample in selected if sample.withheld), "")
+    return replace(judged, withheld=withheld, diverged=diverged)
 
 
 def _tested(part: Part, what: str, weights: Sequence[float], selected: Sequence[Selected]) -> Judged:
@@ -176,7 +178,7 @@ def _bound(part: Part, what: str, sample: Selected) -> Judged:
     holds = max(values) <= part.limit
     judged = Judged(part.kind, what, len(values), max(values), statistic="largest value", agrees=holds)
     if not holds:
-        return replace(judged, p_for=1.0, p_against=0.0)
+        return replace(judged, p_for=1.0, p_against=0.0, broken=True)
     return judged if len(values) < 2 else replace(judged, p_for=0.0, p_against=1.0)
 
 
@@ -206,6 +208,9 @@ def _poisson_tail(part: Part) -> Judged:
 
 
 def _combine(claim: Claim, parts: tuple[Judged, ...]) -> Finding:
+    broken = next((part for part in parts if part.broken), None)
+    if broken and claim.need is None:
+        return Finding(claim, "undecided", "", parts, broken, 0.0)
     lacking = [part for part in parts if part.lacking]
     if lacking:
         return Finding(claim, "no data", lacking[0].lacking, parts, None)
@@ -218,17 +223,14 @@ def _combine(claim: Claim, parts: tuple[Judged, ...]) -> Finding:
             "" if single else "; no spread between seeds, so no test"
         )
         return Finding(claim, "single run" if single else "undecided", reason, parts, untested[0])
+    if withheld := next((part for part in parts if part.withheld), None):
+        return Finding(claim, "undecided", withheld.withheld, parts, withheld)
     count = len(parts)
     by_for = sorted(parts, key=lambda part: part.p_for or 0.0)
     by_against = sorted(parts, key=lambda part: part.p_against or 0.0)
     p_for = min(1.0, (count - need + 1) * (by_for[need - 1].p_for or 0.0))
     p_against = min(1.0, need * (by_against[count - need].p_against or 0.0))
-    favours = p_for <= p_against
-    waiting = next((part for part in parts if part.awaited), None)
-    if waiting and p_against > 0.0:  # a bound that a run has broken stays broken
-        weakest = max(parts, key=lambda part: part.p_for or 0.0)
-        return Finding(claim, "undecided", f"{waiting.awaited} so far, no verdict before all", parts, weakest)
-    deciding = by_for[need - 1] if favours else by_against[count - need]
+    deciding = by_for[need - 1] if p_for <= p_against else by_against[count - need]
     return Finding(claim, "undecided", "", parts, deciding, min(1.0, 2 * min(p_for, p_against)))
 
 

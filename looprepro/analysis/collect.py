@@ -79,6 +79,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     curves: Curves = {}
     texts = TextsSeen()
     warnings: list[str] = []
+    replaced: set[tuple[str, str]] = set()
     for record in source.records(sorted(wanted)):
         statuses[record.presence.status] += 1
         found = [*record.problems, *unusable(record)]
@@ -89,6 +90,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
         settings = {id: document.get("evaluation") for id, document in record.evaluations.items()}
         for id in superseded(settings, record.evaluations):
             del record.evaluations[id]
+            replaced.add((record.id, id))
         drawn = cell_series(record)
         if drawn and record.presence.status in ENDED:  # what is missing leaves neither rows nor half a curve
             series[record.id] = drawn
@@ -103,7 +105,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     existing = set(fresh) | source.existing({row["cell"] for row in old_rows} - set(fresh))
     rows = _merge(old_rows, fresh, existing, damaged, prune)
     settings = {id: line["settings"] for id, line in cells.evaluation.items()}
-    replaced = superseded_numbers(settings, {(row["cell"], row["evaluation"]) for row in rows if "value" in row})
+    replaced |= superseded_numbers(settings, {(row["cell"], row["evaluation"]) for row in rows if "value" in row})
     rows = [row for row in rows if (row["cell"], row.get("evaluation")) not in replaced]
     cells.forget(replaced)
     gone = {row["cell"] for row in old_rows} - existing if prune else set()

@@ -25,6 +25,8 @@ class Judged:
     """Sign of the effect, for a single run."""
     lacking: str = ""
     """What data are missing."""
-    awaited: str = ""
-    """``7 of 10 seeds`` of the sample that lacks most of what its sweep plans; empty where all have run."""
+    withheld: str = ""
+    """Why no test may decide yet: ``7 of 10 seeds so far and no verdict before all``."""
+    broken: bool = False
+    """Of a bound: some run is above it, which nothing to come can change."""
     diverged: int = 0

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,7 +35,13 @@ def superseded_numbers(settings: Mapping[str, Any], numbers: Iterable[tuple[str,
 
 
 def _today(id: str, document: Any) -> str:
+    return _id_today(json.dumps(document, sort_keys=True)) or id
+
+
+@lru_cache(maxsize=4096)
+def _id_today(settings: str) -> str | None:
+    """None for settings that this version no longer knows: nothing can have replaced them."""
     try:
-        return evaluation_id(parse_evaluation(document))
-    except ValidationError:  # settings that this version no longer knows: nothing can have replaced them
-        return id
+        return evaluation_id(parse_evaluation(json.loads(settings)))
+    except ValidationError:
+        return None

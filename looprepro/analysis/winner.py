@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
-from looprepro.analysis.claim_samples import Samples, Selected, awaited
+from looprepro.analysis.claim_samples import Samples, Selected
 from looprepro.analysis.evidence import independent
 from looprepro.analysis.judged import Judged
 from looprepro.analysis.statistics import mean
@@ -42,7 +42,8 @@ def judge_winner(part: Part, samples: Samples) -> Judged:
     lacking = next((sample.lacking for sample in found.values() if not sample.values), "")
     if lacking:
         return Judged(part.kind, what, 0, lacking=lacking, diverged=diverged)
-    n, waits = min(len(sample.values) for sample in found.values()), awaited(found.values())
+    n = min(len(sample.values) for sample in found.values())
+    withheld = next((sample.withheld for sample in found.values() if sample.withheld), "")
     sign = -1.0 if part.lowest else 1.0
     best = {}
     for setting in settings:
@@ -53,8 +54,8 @@ def judge_winner(part: Part, samples: Samples) -> Judged:
     said = what if agrees else f"{what} ({', '.join(f'{best[setting]} at {setting}' for setting in settings)})"
     p = _p_values(found, settings, roles, sign) if n > 1 else None
     if p is None:
-        return Judged(part.kind, said, n, gap, agrees=agrees, awaited=waits, diverged=diverged)
-    return Judged(part.kind, said, n, gap, None, None, "Welch", *p, agrees, awaited=waits, diverged=diverged)
+        return Judged(part.kind, said, n, gap, agrees=agrees, withheld=withheld, diverged=diverged)
+    return Judged(part.kind, said, n, gap, None, None, "Welch", *p, agrees, withheld=withheld, diverged=diverged)
 
 
 def _candidates(between: Over, planned: Sequence[Sequence[str]]) -> Sequence[str]:

@@ -36,8 +36,8 @@ def claims(
     paper: Paper = None,
     as_json: Json = False,
 ) -> None:
-    """Judge every claim on collected results: supported, contradicted, undecided, single run or no data. Also writes
-    results/<scale>/claims.json."""
+    """Judge every claim on collected results: supported, contradicted, undecided (also while seeds of a sweep are to come),
+    single run or no data. Also writes results/<scale>/claims.json."""
     from looprepro.analysis.claim_samples import Samples
     from looprepro.analysis.claims import judge
     from looprepro.analysis.decomposition import decomposition

@@ -58,7 +58,7 @@ class Part(Frozen):
     b: Selector | None = None
     terms: tuple[Term, ...] = ()
     paired: bool = False
-    """The samples belong to the same runs: compared seed by seed."""
+    """Compared seed by seed: the samples belong to the same trained cells, or are gains of one over budgets."""
     over: Over | None = None
     between: Over | None = None
     """Of a winner: the roles that compete, in every one of those of ``over``."""
@@ -99,6 +99,8 @@ class Part(Frozen):
         absent = [name for name in needs[self.kind] if getattr(self, name) in (None, (), {})]
         if self.kind == "range" and self.low is None and self.high is None:
             absent.append("low or high")
+        if self.paired and self.kind not in ("greater", "equal", "contrast"):
+            raise ValueError(f"a part of kind {self.kind} compares no pairs")
         if absent:
             raise ValueError(f"a part of kind {self.kind} needs {', '.join(absent)}")
         return self

@@ -65,7 +65,8 @@ def decided(found: Finding) -> str:
     if found.verdict == "no data":
         return found.reason
     assert found.deciding is not None
-    parts = f"{len(found.parts)} parts, weakest: " if len(found.parts) > 1 and found.verdict != "contradicted" else ""
+    shown = "first without a verdict" if found.deciding.withheld else "weakest"
+    parts = f"{len(found.parts)} parts, {shown}: " if len(found.parts) > 1 and found.verdict != "contradicted" else ""
     p = "" if found.p_adjusted is None or found.deciding.statistic in ("largest value", "sum", "computed") else p_text(found)
     agree = f"; {found.reason}" if found.verdict in ("undecided", "single run") else ""
     return f"{parts}{found.deciding.what}: {effect(found.deciding)}{p}{agree}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,7 @@ def expansion(sweep: str, scale: str) -> Expansion:
 
 def noise(*about: object, scale: float = 0.01) -> float:
     """Deterministic, in [-scale, scale], different for every cell."""
-    return scale * ((sum(map(ord, repr(about))) * 7919 % 201) / 100 - 1)
+    return scale * random.Random(repr(about) + "a").uniform(-1.0, 1.0)
 
 
 def collected(value: Value, scale: str, sweeps: Iterable[str], seeds: int = 10, **more: Any) -> Results:
@@ -121,7 +122,7 @@ def test_a_tested_part(part: Any, supporting: Any, contradicting: Any, unclear: 
     assert one(part, accuracies(unclear)).verdict == "undecided"
     assert one(part, accuracies(supporting, spread=0.9)).verdict == "undecided"
     started = one(part, accuracies(supporting, seeds=9))
-    assert (started.verdict, started.p, started.reason) == ("undecided", None, "9 of 10 seeds so far, no verdict before all")
+    assert (started.verdict, started.p, started.reason) == ("undecided", None, "9 of 10 seeds so far and no verdict before all")
     lacking = one(part, accuracies({}))
     assert (lacking.verdict, lacking.p) == ("no data", None)
     assert "no finished run of table1" in lacking.reason
@@ -176,10 +177,35 @@ def test_a_side_that_waits_is_enough_and_diverged_seeds_have_run() -> None:
     whole = one(GREATER, results).verdict
     lost = [row for row in results.rows if row["seed"] == 3 and row["axis_method"] == "G=2"]
     for row in lost:
-        row["status"] = "diverged"
+        del row["value"], row["metric"]
+        row |= {"status": "diverged", "evaluation": "T3-of-an-older-version"}
     diverged = one(GREATER, results).verdict
+    for row in lost:
+        row["status"] = "failed"
+    failed = one(GREATER, results)
     results.rows[:] = [row for row in results.rows if row not in lost]
-    assert (whole, diverged, one(GREATER, results).verdict) == ("supported", "supported", "undecided")
+    assert (whole, diverged, failed.verdict, one(GREATER, results).verdict) == ("supported", "supported", *2 * ("undecided",))
+    assert failed.reason == "9 of 10 seeds so far, 1 failed, and no verdict before all"
+
+
+def test_one_run_under_two_seeds_has_run_and_counts_once() -> None:
+    results = accuracies({"G=2": 0.8, "diagonal": 0.7})
+    for row in results.rows:
+        row["loss_digest"] = f"{row['axis_group']} {row['axis_method']} {max(row['seed'], 1)}"
+    found = one(GREATER, results)
+    assert found.verdict == "supported"
+    assert found.deciding is not None
+    assert found.deciding.n == 9
+
+
+def test_no_verdict_on_a_few_survivors() -> None:
+    results = accuracies({"G=2": 0.8, "diagonal": 0.7})
+    for row in results.rows:
+        if row["seed"] < 6 and row["axis_method"] == "diagonal":
+            del row["value"], row["metric"]
+            row["status"] = "diverged"
+    found = one(GREATER, results)
+    assert (found.verdict, found.reason) == ("undecided", "6 of 10 seeds diverged, and no verdict on the others alone")
 
 
 def test_a_measurement_that_the_sweep_no_longer_wants_is_no_sample() -> None:
@@ -189,19 +215,34 @@ def test_a_measurement_that_the_sweep_no_longer_wants_is_no_sample() -> None:
     results.rows[:0] = stale
     assert one(GREATER, results).verdict == "supported"
     results.rows[:] = stale
-    assert one(GREATER, results).verdict == "no data"
+    found = one(GREATER, results)
+    assert (found.verdict, found.reason) == (
+        "no data",
+        "table1 was measured by an older version: looprepro sweep table1 measures its cells again",
+    )
 
 
 def test_a_broken_bound_waits_for_nobody() -> None:
     part = {"kind": "bound", "limit": 0.75, "of": {**ON, "method": "G=2"}}
     assert one(part, accuracies({"G=2": 0.8}, seeds=3)).verdict == "contradicted"
+    assert one(part, accuracies({"G=2": 0.8}, seeds=1)).verdict == "contradicted"
     assert one(part, accuracies({"G=2": 0.7}, seeds=3)).verdict == "undecided"
+    both = {**part, "of": {**ON, "method": "{role}"}, "over": {"axis": "method", "roles": ["G=1", "G=2"]}}
+    assert one(both, accuracies({"G=2": 0.8})).verdict == "contradicted", "of G = 1 there is nothing"
+    assert one(both, accuracies({"G=2": 0.7})).verdict == "no data"
+
+
+@pytest.mark.parametrize("kind", ["disjoint", "range", "bound"])
+def test_what_compares_no_pairs_cannot_be_paired(kind: str) -> None:
+    part = {**GREATER, "kind": kind, "paired": True, "low": 0.1, "limit": 0.1}
+    with pytest.raises(ValueError, match=f"{kind} compares no pairs"):
+        one(part, accuracies({}))
 
 
 def test_disjoint_intervals_are_asked_for_beside_a_difference() -> None:
     part = {**GREATER, "kind": "disjoint"}
     assert one(part, accuracies({"G=2": 0.8, "diagonal": 0.7})).verdict == "supported"
-    close = accuracies({"G=2": 0.709, "diagonal": 0.7})
+    close = accuracies({"G=2": 0.706, "diagonal": 0.7})
     assert one(GREATER, close).verdict == "supported"
     assert one(part, close).verdict == "undecided", "significant, but the intervals overlap"
     assert one(part, accuracies({"G=2": 0.7, "diagonal": 0.8})).verdict == "undecided"

@@ -43,11 +43,16 @@ def test_a_measurement_of_today_replaces_the_same_one_of_an_older_version(source
     place["evaluations"].append({"id": today, "role": "T_max", "T": 8})
     waiting = collect_scale(source, tmp_path, "smoke")
     assert (waiting.rows, waiting.missing) == (1, (f"a/{today}",))
-    record.evaluations[today] = record.evaluations[old] | {"metrics": {"last_token_accuracy": {"value": 0.75, "items": 64}}}
+    stored = record.evaluations[old]
+    record.evaluations[today] = stored | {"metrics": {"last_token_accuracy": {"value": 0.75, "items": 64}}}
     after = collect_scale(source, tmp_path, "smoke")
     assert (after.rows, after.missing, numbers(tmp_path)) == (1, (), {("a", 8): 0.75})
     assert read_cells(tmp_path / "smoke").cell["a"]["evaluations"] == [today]
     assert set(read_cells(tmp_path / "smoke").evaluation) == {today}
+    for folder in (tmp_path, tmp_path / "fresh"):
+        record.evaluations[old] = stored  # its file is still there, and so is the request for it
+        again = collect_scale(source, folder, "smoke")
+        assert (again.rows, again.missing, again.complete) == (1, (), True)
 
 
 def test_the_time_that_the_geometry_took_is_a_column(two_cells: Any, tmp_path: Path) -> None:
