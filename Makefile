@@ -45,7 +45,7 @@ lint: setup ## ruff and the import contracts
 
 type: setup ## mypy
 	$(BIN)/mypy
-	$(BIN)/mypy docs/fill.py docs/pilots.py docs/sensitivity.py
+	$(BIN)/mypy docs/*.py
 
 # A figure below its bound does not hide the others: everything is measured, and the exit code says 1.
 bench: setup ## print the performance ratios (an idle machine, please)

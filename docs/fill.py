@@ -230,10 +230,9 @@ def spread(study: Study) -> str:
 def seen(study: Study) -> str:
     """How wide the intervals of Table 1 are, in one sentence."""
     said = []
-    for group, widths in resolution(Samples(study.results)) if study.results else ():
+    for group, widths in (resolution(Samples(study.results)) if study.results else {}).items():
         ends = [f"{number(width, 2)} ({method})" for width, method in widths]
-        if ends:
-            said.append(f"{' to '.join(dict.fromkeys((ends[0], ends[-1])))} on {group}")
+        said.append(f"{' to '.join(dict.fromkeys((ends[0], ends[-1])))} on {group}")
     if not said:
         return NOTHING.replace("nothing has", "no row of Table 1 has")
     return (

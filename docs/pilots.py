@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from looprepro.analysis.results import Results
+from looprepro.analysis.results import Points, Results
 from looprepro.analysis.schema import Row
 from looprepro.report.numbers import number
 
@@ -67,18 +67,20 @@ def pilot_lines(section: Section, found: Results) -> Iterator[tuple[str, ...]]:
     changes = {id: rows[0]["overrides"].split() for id, rows in cells.items()}
     common = set[str]().union(*changes.values()).intersection(*changes.values())
     places = {id: ", ".join(_place(rows[0], [one for one in changes[id] if one not in common])) for id, rows in cells.items()}
+    curves = {column.curve: found.series(column.curve) for column in section.columns if column.curve}
     for id, rows in sorted(cells.items(), key=lambda one: (places[one[0]], one[1][0]["seed"])):
-        values = (_value(column, id, rows, found) for column in section.columns)
+        values = (_end(curves[column.curve].get(id)) if column.curve else _metric(column, rows) for column in section.columns)
         numbers = (number(value, column.decimals) for column, value in zip(section.columns, values, strict=True))
         yield (places[id], str(rows[0]["seed"]), *numbers, str(rows[0]["steps"]), f"{3600 * rows[0]['wall_hours']:.0f}")
 
 
-def _value(column: Column, cell: str, rows: Sequence[Row], found: Results) -> float | None:
-    if column.curve:
-        _, y = found.series(column.curve).get(cell, ([], []))
-        return y[-1] if y else None
-    values = [row["value"] for row in rows if row["metric"] == column.metric and column.role in ("", row["role_T"])]
-    return values[0] if values else None
+def _end(curve: Points | None) -> float | None:
+    return curve[1][-1] if curve else None
+
+
+def _metric(column: Column, rows: Sequence[Row]) -> float | None:
+    values = (row["value"] for row in rows if row["metric"] == column.metric and column.role in ("", row["role_T"]))
+    return next(values, None)
 
 
 def _place(row: Row, changes: Sequence[str]) -> Iterator[str]:

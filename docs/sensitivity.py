@@ -5,7 +5,6 @@ Everything is last-token accuracy at T_max, of the ablations on A5. docs/fill.py
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,12 +74,18 @@ def ablations(samples: Samples) -> Iterator[Ablation]:
         yield Ablation(sweep.title, sweep.name, rows, order_sentence(pairs))
 
 
+def table1_samples(samples: Samples) -> Iterator[tuple[str, str, Sample, Sample]]:
+    """(Group, method, its sample, the diagonal's) for every row of Table 1."""
+    axes = load_sweep("table1").axes
+    for group in axes["group"]:
+        found = {point.role: accuracy(samples, "table1", point.role, {"group": group.role}) for point in axes["method"]}
+        yield from ((group.role, method, one, found["diagonal"]) for method, one in found.items())
+
+
 def spread_rows(samples: Samples) -> list[Sequence[str]]:
     """Per group and method of Table 1 that has any seed, under SPREAD."""
-    axes = load_sweep("table1").axes
     rows: list[Sequence[str]] = []
-    for group, method in itertools.product(*((point.role for point in axes[axis]) for axis in ("group", "method"))):
-        one, diagonal = (accuracy(samples, "table1", name, {"group": group}) for name in (method, "diagonal"))
+    for group, method, one, diagonal in table1_samples(samples):
         if values := sorted(one.values.values()):
             five = (mean(values), median(values), standard_deviation(values), values[0], values[-1])
             less = DASH if method == "diagonal" else weighted([(one, 1.0), (diagonal, -1.0)])
@@ -88,20 +93,17 @@ def spread_rows(samples: Samples) -> list[Sequence[str]]:
     return rows
 
 
-def resolution(samples: Samples) -> Iterator[tuple[str, list[tuple[float, str]]]]:
-    """Per group of Table 1: half the width of the 95% interval of each method's difference from the diagonal, and the method,
+def resolution(samples: Samples) -> dict[str, list[tuple[float, str]]]:
+    """Group of Table 1 -> half the width of the 95% interval of each method's difference from the diagonal, and the method,
     narrowest first, of those whose seeds have all run."""
-    axes = load_sweep("table1").axes
-    for group in (point.role for point in axes["group"]):
-        diagonal, *others = (
-            (point.role, accuracy(samples, "table1", point.role, {"group": group})) for point in axes["method"]
-        )
-        found = [
-            ((evidence.interval[1] - evidence.interval[0]) / 2, method.replace("=", " = "))
-            for method, one in others
-            if one.complete and diagonal[1].complete and (evidence := _evidence([(one, 1.0), (diagonal[1], -1.0)]))
-        ]
-        yield group, sorted(found)
+    found: dict[str, list[tuple[float, str]]] = {}
+    for group, method, one, diagonal in table1_samples(samples):
+        if method == "diagonal" or not (one.complete and diagonal.complete):
+            continue
+        if evidence := _evidence([(one, 1.0), (diagonal, -1.0)]):
+            low, high = evidence.interval
+            found.setdefault(group, []).append(((high - low) / 2, method.replace("=", " = ")))
+    return {group: sorted(widths) for group, widths in found.items()}
 
 
 def accuracy(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> Sample:

@@ -11,7 +11,7 @@ from looprepro.analysis.rows import series_name
 from looprepro.analysis.samples import distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean
-from looprepro.planning import Expansion, Placement, available_sweeps, expand, load_sweep, merge
+from looprepro.planning import Expansion, available_sweeps, expand, load_sweep, merge
 from looprepro.planning.claims import RESERVED, SPANS, Selector
 
 
@@ -77,8 +77,8 @@ class Samples:
         expansion = self.expansion(sweep)
         if isinstance(expansion, str):
             return []
-        wanted = among or {}
-        places = [place for cell in expansion.cells for place in cell.placements if _has(place, wanted)]
+        wanted = (among or {}).items()
+        places = [place for cell in expansion.cells for place in cell.placements if wanted <= place.axes.items()]
         if axis == "T":
             return list(dict.fromkeys(e.role for place in places for e in place.evaluations))
         return list(dict.fromkeys(place.axes[axis] for place in places if axis in place.axes))
@@ -93,7 +93,7 @@ class Samples:
         for axis, role in (axes | ({"T": selector["T"]} if "T" in selector else {})).items():
             if role not in self.roles(sweep, axis):
                 return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")
-        places = [(cell, place) for cell in expansion.cells for place in cell.placements if _has(place, axes)]
+        places = [(cell, place) for cell in expansion.cells for place in cell.placements if axes.items() <= place.axes.items()]
         wanted = {cell.id for cell, _ in places}
         evaluations = {e.id for _, place in places for e in place.evaluations}
         there = [
@@ -159,8 +159,3 @@ class Samples:
             if row["status"] == "done" and "device_hours" in row and device.casefold() in row.get("device", "").casefold()
         }
         return sum(hours[cell] for cell in sorted(hours)), len(hours), len(wanted)
-
-
-def _has(place: Placement, axes: Mapping[str, str]) -> bool:
-    """Whether a place has these roles on these axes."""
-    return all(place.axes.get(axis) == role for axis, role in axes.items())
