@@ -13,7 +13,7 @@ from statistics import median
 from looprepro.analysis.claim_samples import Samples, Selected
 from looprepro.analysis.evidence import Evidence, independent
 from looprepro.analysis.statistics import mean, standard_deviation, summarise
-from looprepro.planning import Expansion, available_sweeps, load_sweep
+from looprepro.planning import available_sweeps, load_sweep
 from looprepro.report.numbers import DASH, difference, measured, number
 
 PAIR = ("diagonal", "G=2")
@@ -30,26 +30,6 @@ SPREAD = (
     "less diagonal (95% interval)",
     "seeds",
 )
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What one method reached under one setting."""
-
-    values: Mapping[int, float]
-    """Seed -> accuracy."""
-    wanted: int
-    diverged: int
-
-    @property
-    def complete(self) -> bool:
-        return len(self.values) + self.diverged >= self.wanted
-
-    @property
-    def size(self) -> str:
-        """``10``, ``4/5`` where seeds are missing, ``4/5, 1 diverged``."""
-        count = str(len(self.values)) if self.complete and not self.diverged else f"{len(self.values)}/{self.wanted}"
-        return count + (f", {self.diverged} diverged" if self.diverged else "")
 
 
 @dataclass(frozen=True)
@@ -74,7 +54,7 @@ def ablations(samples: Samples) -> Iterator[Ablation]:
         yield Ablation(sweep.title, sweep.name, rows, order_sentence(pairs))
 
 
-def table1_samples(samples: Samples) -> Iterator[tuple[str, str, Sample, Sample]]:
+def table1_samples(samples: Samples) -> Iterator[tuple[str, str, Selected, Selected]]:
     """(Group, method, its sample, the diagonal's) for every row of Table 1."""
     axes = load_sweep("table1").axes
     for group in axes["group"]:
@@ -89,7 +69,7 @@ def spread_rows(samples: Samples) -> list[Sequence[str]]:
         if values := sorted(one.values.values()):
             five = (mean(values), median(values), standard_deviation(values), values[0], values[-1])
             less = DASH if method == "diagonal" else weighted([(one, 1.0), (diagonal, -1.0)])
-            rows.append((group, method.replace("=", " = "), *(number(value, 3) for value in five), less, one.size))
+            rows.append((group, method.replace("=", " = "), *(number(value, 3) for value in five), less, size(one)))
     return rows
 
 
@@ -98,7 +78,7 @@ def resolution(samples: Samples) -> dict[str, list[tuple[float, str]]]:
     narrowest first, of those whose seeds have all run."""
     found: dict[str, list[tuple[float, str]]] = {}
     for group, method, one, diagonal in table1_samples(samples):
-        if method == "diagonal" or not (one.complete and diagonal.complete):
+        if method == "diagonal" or one.withheld or diagonal.withheld:
             continue
         if evidence := _evidence([(one, 1.0), (diagonal, -1.0)]):
             low, high = evidence.interval
@@ -106,30 +86,29 @@ def resolution(samples: Samples) -> dict[str, list[tuple[float, str]]]:
     return {group: sorted(widths) for group, widths in found.items()}
 
 
-def accuracy(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> Sample:
+def accuracy(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> Selected:
     """The sample of a method under one setting; Table 1's where that is the same cell, or the sweep lacks the method, to which
     the setting then means nothing."""
     published, own = (_placed(samples, name, method, axes) for name, axes in (("table1", {}), (sweep, roles)))
-    cells, selected = published if not own[0] or own[0] <= published[0] else own
-    return Sample(selected.values, len(cells), selected.diverged)
+    return (published if not own[0] or own[0] <= published[0] else own)[1]
 
 
 def _placed(samples: Samples, sweep: str, method: str, roles: Mapping[str, str]) -> tuple[set[str], Selected]:
-    """Cells that a sweep wants at one place, and what was collected there."""
-    expansion = samples.expansion(sweep)
+    """Ids of the cells that a sweep wants at one place, and what was collected there."""
     axes = {"group": "A5", "method": method, **roles}
-    cells = {
-        cell.id
-        for cell in (expansion.cells if isinstance(expansion, Expansion) else ())
-        if any(axes.items() <= place.axes.items() for place in cell.placements)
-    }
-    return cells, samples.select({"sweep": sweep, "T": "T_max", **axes})
+    return {cell.id for cell, _ in samples.places(sweep, axes)}, samples.select({"sweep": sweep, "T": "T_max", **axes})
 
 
-def setting_row(label: str, pair: Sequence[Sample], first: Sequence[Sample]) -> tuple[str, ...]:
+def size(sample: Selected) -> str:
+    """``10``, ``4/5`` where seeds are missing, ``4/5, 1 diverged``."""
+    count = f"{len(sample.values)}" if len(sample.values) == sample.planned else f"{len(sample.values)}/{sample.planned}"
+    return count + (f", {sample.diverged} diverged" if sample.diverged else "")
+
+
+def setting_row(label: str, pair: Sequence[Selected], first: Sequence[Selected]) -> tuple[str, ...]:
     """One line: both methods, their difference, and by how much that is another than the first line's."""
     means = [measured(summary.mean, summary.se, 3) for summary in (summarise(list(one.values.values())) for one in pair)]
-    sizes = " and ".join(dict.fromkeys(one.size for one in pair))
+    sizes = " and ".join(dict.fromkeys(size(one) for one in pair))
     change = DASH
     if pair is not first:  # a diagonal that both lines share drops out
         terms = [(pair[1], 1.0), (first[1], -1.0)]
@@ -137,7 +116,7 @@ def setting_row(label: str, pair: Sequence[Sample], first: Sequence[Sample]) -> 
     return (label, *means, weighted([(pair[1], 1.0), (pair[0], -1.0)]), sizes, change)
 
 
-def weighted(terms: Sequence[tuple[Sample, float]]) -> str:
+def weighted(terms: Sequence[tuple[Selected, float]]) -> str:
     """``-0.043 (-0.146 to +0.060)``: a weighted sum of means with Welch's 95% interval."""
     if not all(one.values for one, _ in terms):
         return DASH
@@ -148,9 +127,9 @@ def weighted(terms: Sequence[tuple[Sample, float]]) -> str:
     return f"{difference(evidence.effect, 3)} ({low} to {high})"
 
 
-def order_sentence(pairs: Sequence[Sequence[Sample]]) -> str:
+def order_sentence(pairs: Sequence[Sequence[Selected]]) -> str:
     """Who is ahead under which settings, as far as the intervals of the differences exclude zero."""
-    if not all(one.complete for pair in pairs for one in pair):
+    if any(one.withheld for pair in pairs for one in pair):
         return "Not all of its cells have been run, so nothing is said of the order."
     signs = []
     for diagonal, conformal in pairs:
@@ -164,6 +143,6 @@ def order_sentence(pairs: Sequence[Sequence[Sample]]) -> str:
     return f"No change of order is shown: {signs.count(0)} of {len(signs)} differences are undecided."
 
 
-def _evidence(terms: Sequence[tuple[Sample, float]]) -> Evidence | None:
+def _evidence(terms: Sequence[tuple[Selected, float]]) -> Evidence | None:
     """None where a sample has fewer than two seeds, or none has any spread."""
     return independent([one.values for one, _ in terms], [weight for _, weight in terms])

@@ -11,7 +11,7 @@ from looprepro.analysis.rows import series_name
 from looprepro.analysis.samples import distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean
-from looprepro.planning import Expansion, available_sweeps, expand, load_sweep, merge
+from looprepro.planning import Expansion, Placement, PlannedCell, available_sweeps, expand, load_sweep, merge
 from looprepro.planning.claims import RESERVED, SPANS, Selector
 
 
@@ -71,14 +71,16 @@ class Samples:
                 self._expansions[sweep] = expand(loaded, scale)
         return self._expansions[sweep]
 
+    def places(self, sweep: str, axes: Mapping[str, str]) -> list[tuple[PlannedCell, Placement]]:
+        """Where in the sweep at this scale the roles are ``axes``, whatever the others are; nowhere if there is no sweep."""
+        expansion = self.expansion(sweep)
+        cells = expansion.cells if isinstance(expansion, Expansion) else ()
+        return [(cell, place) for cell in cells for place in cell.placements if axes.items() <= place.axes.items()]
+
     def roles(self, sweep: str, axis: str, among: Mapping[str, str] | None = None) -> list[str]:
         """Roles of ``axis`` ("T": budgets) in the sweep at this scale, in the plan of the cells that have the roles ``among``:
         from the plan, never from what happens to be there."""
-        expansion = self.expansion(sweep)
-        if isinstance(expansion, str):
-            return []
-        wanted = (among or {}).items()
-        places = [place for cell in expansion.cells for place in cell.placements if wanted <= place.axes.items()]
+        places = [place for _, place in self.places(sweep, among or {})]
         if axis == "T":
             return list(dict.fromkeys(e.role for place in places for e in place.evaluations))
         return list(dict.fromkeys(place.axes[axis] for place in places if axis in place.axes))
@@ -93,13 +95,14 @@ class Samples:
         for axis, role in (axes | ({"T": selector["T"]} if "T" in selector else {})).items():
             if role not in self.roles(sweep, axis):
                 return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")
-        places = [(cell, place) for cell in expansion.cells for place in cell.placements if axes.items() <= place.axes.items()]
+        places = self.places(sweep, axes)
         wanted = {cell.id for cell, _ in places}
         evaluations = {e.id for _, place in places for e in place.evaluations}
         there = [
             row
-            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep, wanted)
-            if all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
+            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep)
+            if row["cell"] in wanted
+            and all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
             and ("T" not in selector or row.get("role_T") == selector["T"])
             and selector.get("device", "").casefold() in row.get("device", "").casefold()
         ]
@@ -155,7 +158,10 @@ class Samples:
         hours = {
             row["cell"]: row["device_hours"]
             for sweep in sweeps
-            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep, wanted)
-            if row["status"] == "done" and "device_hours" in row and device.casefold() in row.get("device", "").casefold()
+            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep)
+            if row["cell"] in wanted
+            and row["status"] == "done"
+            and "device_hours" in row
+            and device.casefold() in row.get("device", "").casefold()
         }
         return sum(hours[cell] for cell in sorted(hours)), len(hours), len(wanted)

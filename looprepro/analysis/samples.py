@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from looprepro.analysis.schema import Row
+
+Wanted = Mapping[str, Collection[str]]
+"""Cell id -> ids of the evaluations that a sweep wants of it today."""
 
 
 @dataclass(frozen=True, order=True)
@@ -52,10 +55,21 @@ def panel_order(panel: str) -> tuple[int, str]:
     return len(panel), panel
 
 
-def of_sweep(rows: Iterable[Row], sweep: str, cells: Collection[str] | None = None) -> list[Row]:
-    """The rows of one sweep without overrides; ``cells`` restricts them to those that the sweep wants today."""
+def of_sweep(rows: Iterable[Row], sweep: str, wanted: Wanted | None = None) -> list[Row]:
+    """The rows of one sweep without overrides; ``wanted`` restricts them to its cells and evaluations of today.
+
+    What somebody measured besides, at budgets that the sweep does not have, stays.
+    """
+    found = [row for row in rows if row["sweep"] == sweep and not row.get("overrides")]
+    if wanted is None:
+        return found
+    found = [row for row in found if row["cell"] in wanted]
+    planned = [row.get("evaluation") in wanted[row["cell"]] for row in found]
+    budgets = {(row["cell"], row.get("T")) for row, is_planned in zip(found, planned, strict=True) if is_planned}
     return [
-        row for row in rows if row["sweep"] == sweep and not row.get("overrides") and (cells is None or row["cell"] in cells)
+        row
+        for row, is_planned in zip(found, planned, strict=True)
+        if is_planned or (not row.get("role_T") and (row["cell"], row.get("T")) not in budgets)
     ]
 
 

@@ -50,12 +50,12 @@ def plot(
             raise ConfigError(f"unknown figure '{figure}'", f"Use one of {', '.join(NAMES)}")
     (expansion,) = expansions_of([sweep], False, scale, None, None)
     found = load_results(results, expansion.scale)
-    cells = {planned.id for planned in expansion.cells}
     for figure in figures:
         if figure == "fixed_point":
             _fixed_point(found)
             continue
-        for path in draw(figure, found, sweep=expansion.sweep.name, cells=cells, metric=metric or expansion.layout.metric):
+        shown = metric or expansion.layout.metric
+        for path in draw(figure, found, sweep=expansion.sweep.name, wanted=expansion.wanted, metric=shown):
             typer.echo(str(path))
 
 
@@ -69,7 +69,7 @@ def _every_figure(scale: str, folder: Path) -> None:
     wanted = present_expansions(found)
     drawn, undrawn = draw_all(
         found,
-        {name: {planned.id for planned in expansion.cells} for name, expansion in wanted.items()},
+        {name: expansion.wanted for name, expansion in wanted.items()},
         {name: expansion.layout.metric for name, expansion in wanted.items()},
     )
     for drawing in drawn:
@@ -103,6 +103,6 @@ def _fixed_point(found: Results) -> None:
             f"Run: looprepro sweep fprm_fig1 --scale {found.scale}; looprepro collect --scale {found.scale}",
         )
     for stem in stems:
-        cells = {planned.id for planned in expand(load_sweep(FIGURES[stem][0]), found.scale).cells}
-        for path in plot_fixed_point(stem, found, cells):
+        wanted = expand(load_sweep(FIGURES[stem][0]), found.scale).wanted
+        for path in plot_fixed_point(stem, found, wanted):
             typer.echo(str(path))

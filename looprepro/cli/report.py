@@ -29,7 +29,7 @@ def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
         tables_of_scale(results, wanted),
         [finding for paper in PAPERS for finding in judge(load_claims(paper), found)],
         decomposition(Samples(found)),
-        {name: {planned.id for planned in expansion.cells} for name, expansion in present_expansions(found).items()},
+        {name: expansion.wanted for name, expansion in present_expansions(found).items()},
         _assumptions(),
     )
     typer.echo(str(path))

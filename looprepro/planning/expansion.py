@@ -83,6 +83,11 @@ class Expansion:
     axes: Mapping[str, tuple[str, ...]]
     """Axis -> its roles in the order of the sweep, for what comes first in a table: cells may leave some out."""
 
+    @property
+    def wanted(self) -> dict[str, set[str]]:
+        """Cell id -> ids of the evaluations that the sweep wants of it."""
+        return {cell.id: {evaluation.id for evaluation in cell.evaluations} for cell in self.cells}
+
 
 @dataclass(frozen=True, slots=True)
 class _AxisPoint:

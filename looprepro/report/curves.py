@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Points, Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of, panel_order
+from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean, summarise
 from looprepro.files.errors import StoreError
@@ -18,10 +17,10 @@ POINTS = 150
 """Points of a drawn curve at most: single logged losses are too noisy to tell methods apart."""
 
 
-def curves(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
+def curves(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None) -> list[Path]:
     """Mean over finished seeds with a band of one standard error; diverged seeds are counted in the legend."""
     losses = results.series("loss")
-    rows = list({row["cell"]: row for row in of_sweep(results.rows, sweep, cells)}.values())
+    rows = list({row["cell"]: row for row in of_sweep(results.rows, sweep, wanted)}.values())
     panels = sorted(
         {panel_of(row) for row in rows if row["status"] == "done" and row["cell"] in losses},
         key=panel_order,

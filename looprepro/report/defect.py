@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of, panel_order
+from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save
@@ -22,9 +21,9 @@ FLOOR = 1e-17
 """Where an exact zero is drawn."""
 
 
-def defect(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
+def defect(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None) -> list[Path]:
     """Every seed as a dot, the mean as a line, on the sweep's first task or size."""
-    rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") in PROBES and row["status"] == "done"]
+    rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") in PROBES and row["status"] == "done"]
     panel = min((panel_of(row) for row in rows), key=panel_order, default="")
     rows = [row for row in rows if panel_of(row) == panel]
     if not rows:

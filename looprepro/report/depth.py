@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of, panel_order
+from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save, words
 
 
-def depth(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None, metric: str) -> list[Path]:
+def depth(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None, metric: str) -> list[Path]:
     """Mean ± SE over distinct seeds at every budget of the same checkpoints; nothing is retrained."""
-    rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") == metric and row["status"] == "done"]
+    rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") == metric and row["status"] == "done"]
     if not rows:
         raise StoreError(
             f"{sweep} at scale {results.scale} has no number of {metric} over T",

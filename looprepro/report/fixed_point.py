@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from looprepro.analysis.results import Results
+from looprepro.analysis.samples import Wanted
 from looprepro.report.lines import lines
 from looprepro.report.points import points
 
@@ -61,7 +62,7 @@ def drawable(results: Results) -> Iterator[str]:
     yield from (stem for stem, (sweep, _, _) in FIGURES.items() if sweep in present)
 
 
-def draw(stem: str, results: Results, folder: Path, cells: Collection[str] | None) -> list[Path]:
-    """Draw one of them; ``cells``: ids that its sweep wants today. :class:`StoreError` where there is nothing to draw."""
+def draw(stem: str, results: Results, folder: Path, wanted: Wanted | None) -> list[Path]:
+    """Draw one of them; ``wanted``: cells and evaluations of its sweep today. :class:`StoreError` where none is drawn."""
     sweep, function, _ = FIGURES[stem]
-    return function(results, folder, stem, sweep, cells)
+    return function(results, folder, stem, sweep, wanted)

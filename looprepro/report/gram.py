@@ -6,12 +6,11 @@ Constant along the diagonals (Toeplitz) means that a comparison of two states do
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import Method, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import Method, Wanted, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import new_figure, save
@@ -31,9 +30,9 @@ class Panel:
     cosines: list[list[float]]
 
 
-def gram(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
+def gram(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None) -> list[Path]:
     """The diagonal, conformal G = 1, and the smallest conformal G > 1 with u inside one group and across its groups."""
-    panels = _panels(results, sweep, cells)
+    panels = _panels(results, sweep, wanted)
     if not panels:
         raise StoreError(
             f"no finished cell of {sweep} at scale {results.scale} has a Gram matrix",
@@ -64,8 +63,8 @@ def gram(results: Results, folder: Path, stem: str, sweep: str, cells: Collectio
     return save(figure, folder, stem, drawn)
 
 
-def _panels(results: Results, sweep: str, cells: Collection[str] | None) -> list[Panel]:
-    rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done"]
+def _panels(results: Results, sweep: str, wanted: Wanted | None) -> list[Panel]:
+    rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done"]
     first_panel = min((panel_of(row) for row in rows), default="")
     grams = {name: results.series(name) for name in SERIES}
     lowest_seed: dict[Method, Row] = {}
@@ -74,12 +73,12 @@ def _panels(results: Results, sweep: str, cells: Collection[str] | None) -> list
             lowest_seed.setdefault(method_of(row), row)
     methods = sorted(lowest_seed)
     several = next((method for method in methods if method.groups > 1), None)
-    wanted = [(method, SPHERE, "") for method in methods if method.family == "diagonal" or method.groups == 1]
+    shown = [(method, SPHERE, "") for method in methods if method.family == "diagonal" or method.groups == 1]
     if several is not None:
-        wanted += [(several, GROUP, "written inside one group"), (several, SPHERE, "written across the groups")]
+        shown += [(several, GROUP, "written inside one group"), (several, SPHERE, "written across the groups")]
     return [
         Panel(method, lowest_seed[method], write or "written anywhere", _square(grams[name][lowest_seed[method]["cell"]][1]))
-        for method, name, write in wanted
+        for method, name, write in shown
         if lowest_seed[method]["cell"] in grams[name]
     ]
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import Method, distinct, method_of, of_sweep, panel_of, panel_order
+from looprepro.analysis.samples import Method, Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, OKABE_ITO, new_figure, save, words
 
 
-def groups(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None, metric: str) -> list[Path]:
+def groups(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None, metric: str) -> list[Path]:
     """Mean ± SE over distinct seeds at every G; the diagonal baseline at the same T as a dashed line with its ± SE band."""
-    rows = [row for row in of_sweep(results.rows, sweep, cells) if row.get("metric") == metric and row["status"] == "done"]
+    rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") == metric and row["status"] == "done"]
     panels = sorted({panel_of(row) for row in rows if row.get("groups")}, key=panel_order)
     if not panels:
         raise StoreError(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Points, Results
 from looprepro.analysis.rows import LOGGED, series_name
-from looprepro.analysis.samples import distinct, of_sweep
+from looprepro.analysis.samples import Wanted, distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
 from looprepro.files.errors import StoreError
@@ -32,7 +31,7 @@ def lines(
     folder: Path,
     stem: str,
     sweep: str,
-    cells: Collection[str] | None,
+    wanted: Wanted | None,
     series: str,
     rows_by: str,
     panels_by: tuple[str, ...],
@@ -43,7 +42,7 @@ def lines(
     """
     from matplotlib.ticker import MaxNLocator
 
-    rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done"]
+    rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done"]
     panels: dict[tuple[str, ...], dict[str, list[Points]]] = {}
     seeds = set()
     roles: dict[str, str] = {}

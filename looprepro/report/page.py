@@ -9,13 +9,14 @@ import base64
 import itertools
 import struct
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.claims import Finding
 from looprepro.analysis.decomposition import Gain
 from looprepro.analysis.results import Results
+from looprepro.analysis.samples import Wanted
 from looprepro.analysis.summary import costs, origins
 from looprepro.analysis.table import Table
 from looprepro.files.atomic import write_text
@@ -36,12 +37,12 @@ def write_page(
     tables: Sequence[Table],
     findings: Sequence[Finding],
     gains: Sequence[Gain],
-    cells: dict[str, set[str]],
+    wanted: Mapping[str, Wanted],
     assumptions: str,
 ) -> Path:
     """Render into results/<scale>/report.html and return its path. Draws the figures anew.
 
-    ``cells``: sweep -> ids that it wants today. ``assumptions``: markdown.
+    ``wanted``: sweep -> its cells and evaluations of today. ``assumptions``: markdown.
     """
     import jinja2
 
@@ -52,7 +53,7 @@ def write_page(
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    drawn, undrawn = draw_all(results, cells, {table.name: table.metric for table in tables})
+    drawn, undrawn = draw_all(results, wanted, {table.name: table.metric for table in tables})
     text = environment.get_template("page.html.j2").render(
         title=TITLE,
         scale=results.scale,

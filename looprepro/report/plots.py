@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Results
+from looprepro.analysis.samples import Wanted
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.report.curves import curves
 from looprepro.report.defect import defect
@@ -51,38 +52,36 @@ class Drawing:
     paths: tuple[Path, ...]
 
 
-def draw_all(
-    results: Results, cells: Mapping[str, Collection[str]], metrics: Mapping[str, str]
-) -> tuple[list[Drawing], list[str]]:
+def draw_all(results: Results, wanted: Mapping[str, Wanted], metrics: Mapping[str, str]) -> tuple[list[Drawing], list[str]]:
     """Draw every figure that there are data for; one line of reason for each of the others.
 
-    ``cells``: sweep -> ids that it wants today. ``metrics``: sweep -> what its table shows.
+    ``wanted``: sweep -> its cells and evaluations of today. ``metrics``: sweep -> what its table shows.
     """
     drawn: list[Drawing] = []
     undrawn: list[str] = []
     for sweep, names in FIGURES_OF_SWEEPS:
-        for name in names if sweep in cells else ():
+        for name in names if sweep in wanted else ():
             try:
                 metric = metrics.get(sweep, "last_token_accuracy")
-                paths = plot(name, results, sweep=sweep, cells=cells[sweep], metric=metric)
+                paths = plot(name, results, sweep=sweep, wanted=wanted[sweep], metric=metric)
             except StoreError as error:
                 undrawn.append(f"{name}: {error.message}")
                 continue
             caption = CAPTIONS[name] + (f" {sweep}." if sweep != DEFAULT_SWEEP else "")
             drawn.append(Drawing(paths[0].stem, caption, tuple(paths)))
-    for stem in drawable(results) if cells else ():
+    for stem in drawable(results) if wanted else ():
         sweep, _, caption = FIXED_POINT[stem]
         try:
-            drawn.append(Drawing(stem, caption, tuple(plot_fixed_point(stem, results, cells.get(sweep)))))
+            drawn.append(Drawing(stem, caption, tuple(plot_fixed_point(stem, results, wanted.get(sweep)))))
         except StoreError as error:
             undrawn.append(f"{stem}: {error.message}")
     return drawn, undrawn
 
 
-def plot_fixed_point(stem: str, results: Results, cells: Collection[str] | None) -> list[Path]:
+def plot_fixed_point(stem: str, results: Results, wanted: Wanted | None) -> list[Path]:
     """Draw one figure of Fixed-Point Reasoners (report/fixed_point.py); the paths of png, pdf and csv."""
     with style():
-        return draw_fixed_point(stem, results, results.folder / "figures", cells)
+        return draw_fixed_point(stem, results, results.folder / "figures", wanted)
 
 
 def plot(
@@ -90,13 +89,13 @@ def plot(
     results: Results,
     *,
     sweep: str = DEFAULT_SWEEP,
-    cells: Collection[str] | None = None,
+    wanted: Wanted | None = None,
     metric: str = "last_token_accuracy",
 ) -> list[Path]:
     """Draw figure ``name`` from ``results`` into results/<scale>/figures/; the paths of png, pdf and csv.
 
-    ``cells``: ids that the sweep wants today, so that runs of an older sweep file stay out. ``metric``: for ``groups`` and
-    ``depth``. :class:`StoreError` where nothing was collected that it could show.
+    ``wanted``: cells and evaluations of the sweep today, so that rows of an older sweep file stay out. ``metric``: for
+    ``groups`` and ``depth``. :class:`StoreError` where nothing was collected that it could show.
     """
     folder = results.folder / "figures"
     stem = name if sweep == DEFAULT_SWEEP else f"{name}-{sweep}"
@@ -111,5 +110,5 @@ def plot(
     }
     with style():
         if name in of_cells:
-            return of_cells[name](results, folder, stem, sweep, cells)
-        return (groups if name == "groups" else depth)(results, folder, stem, sweep, cells, metric)
+            return of_cells[name](results, folder, stem, sweep, wanted)
+        return (groups if name == "groups" else depth)(results, folder, stem, sweep, wanted, metric)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, of_sweep
+from looprepro.analysis.samples import Wanted, distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
 from looprepro.files.errors import StoreError
@@ -22,7 +21,7 @@ def points(
     folder: Path,
     stem: str,
     sweep: str,
-    cells: Collection[str] | None,
+    wanted: Wanted | None,
     metric: str,
     lines_by: str,
     over: str,
@@ -32,7 +31,7 @@ def points(
     ``over``: an axis whose roles are numbers, or the name of a metric whose mean is then x (and the other axes make the
     points of a line).
     """
-    rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done" and "value" in row]
+    rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done" and "value" in row]
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         axes = sorted((name, value) for name, value in row.items() if name.startswith("axis_"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import distinct, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import OKABE_ITO, new_figure, save
@@ -16,9 +15,9 @@ from looprepro.report.figure import OKABE_ITO, new_figure, save
 LINES = ("-", "--", "-.", ":")
 
 
-def positions(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
+def positions(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None) -> list[Path]:
     """Mean over distinct seeds with a band of one standard error, on the sweep's first task or size."""
-    rows = [row for row in of_sweep(results.rows, sweep, cells) if row["status"] == "done" and row.get("T") is not None]
+    rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done" and row.get("T") is not None]
     panel = min((panel_of(row) for row in rows), default="")
     rows = [row for row in rows if panel_of(row) == panel]
     budgets = sorted({row["T"] for row in rows})

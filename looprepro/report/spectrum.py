@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Points, Results
-from looprepro.analysis.samples import Method, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import Method, Wanted, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, OKABE_ITO, new_figure, save
@@ -24,9 +23,9 @@ class Panel:
     points: Points
 
 
-def spectrum(results: Results, folder: Path, stem: str, sweep: str, cells: Collection[str] | None) -> list[Path]:
+def spectrum(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None) -> list[Path]:
     """Draw the lowest seed of every row of ``sweep`` on its first task or size; initial values where no trained ones exist."""
-    panels = _panels(results, sweep, cells)
+    panels = _panels(results, sweep, wanted)
     if not panels:
         raise StoreError(
             f"no collected cell of {sweep} at scale {results.scale} has a spectrum",
@@ -59,8 +58,8 @@ def spectrum(results: Results, folder: Path, stem: str, sweep: str, cells: Colle
     return save(figure, folder, stem, drawn)
 
 
-def _panels(results: Results, sweep: str, cells: Collection[str] | None) -> list[Panel]:
-    rows = of_sweep(results.rows, sweep, cells)
+def _panels(results: Results, sweep: str, wanted: Wanted | None) -> list[Panel]:
+    rows = of_sweep(results.rows, sweep, wanted)
     first_panel = min((panel_of(row) for row in rows), default="")
     trained, initial = results.series("spectrum"), results.series("spectrum@0")
     best: dict[Method, Panel] = {}

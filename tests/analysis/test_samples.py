@@ -42,4 +42,12 @@ def test_one_row_counts_per_seed_and_per_loss_curve() -> None:
 
 def test_rows_with_overrides_or_of_other_cells_stay_out() -> None:
     rows = [row(), row(overrides="training.lr=1"), row(cell="old"), row(sweep="table2")]
-    assert of_sweep(rows, "table1", {"c"}) == [row()]
+    assert of_sweep([one | {"evaluation": "e"} for one in rows], "table1", {"c": {"e"}}) == [row(evaluation="e")]
+
+
+def test_evaluations_of_an_older_sweep_stay_out_and_those_that_somebody_asked_for_besides_stay() -> None:
+    wanted = row(evaluation="new", T=8, role_T="T_max")
+    older = row(evaluation="old", T=6, role_T="T_max")
+    further = row(evaluation="own", T=64, role_T="")
+    other_items = row(evaluation="fewer items", T=8, role_T="")
+    assert of_sweep([older, wanted, further, other_items], "table1", {"c": {"new"}}) == [wanted, further]

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 from looprepro.analysis.results import Results, series_table
@@ -121,13 +122,25 @@ def test_a_picture_names_its_stand_in_and_its_lines_stand_as_in_the_table() -> N
 
 
 def test_runs_of_an_older_sweep_stay_out_and_nothing_to_draw_is_said(results: Results) -> None:
-    cells = {f"FPRM-4-{seed}" for seed in (0, 1)}
-    found = drawn(lines(results, results.folder, "x", "fprm_depth", cells, "activation_norm", "model", ("layers",)))
+    wanted = {f"FPRM-4-{seed}": {"T2-x"} for seed in (0, 1)}
+    found = drawn(lines(results, results.folder, "x", "fprm_depth", wanted, "activation_norm", "model", ("layers",)))
     assert {(line["panel"], line["line"]) for line in found} == {("4", "FPRM loop")}
     with pytest.raises(
         StoreError, match=r"fprm_depth at scale smoke has no series residual_by_layers.*looprepro sweep fprm_depth"
     ):
         lines(results, results.folder, "x", "fprm_depth", None, "residual_by_layers", "model", ())
+
+
+def test_a_measurement_that_the_sweep_no_longer_wants_counts_neither_as_number_nor_as_seed(results: Results) -> None:
+    wanted = {row["cell"]: {row["evaluation"]} for row in results.rows}
+    before = [row | {"evaluation": "T1-old", "T": 1, "value": 99.0} for row in results.rows]
+    old = {f"FPRM-4-{seed}": {"activation_norm@T1-old": ([1.0], [99.0])} for seed in (0, 1)}
+    series = pyarrow.concat_tables([results.series_table, series_table(old)])
+    both = Results(results.scale, results.folder, [*before, *results.rows], series)
+    for figure, of in ((points, ("max_length", "model", "layers")), (lines, ("activation_norm", "model", ("layers",)))):
+        assert drawn(figure(both, both.folder, "x", "fprm_depth", wanted, *of)) == drawn(
+            figure(results, results.folder, "x", "fprm_depth", wanted, *of)
+        )
     with pytest.raises(StoreError, match="has no number of exact_accuracy over layers"):
         points(results, results.folder, "x", "fprm_depth", None, "exact_accuracy", "model", "layers")
 

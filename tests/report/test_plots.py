@@ -162,8 +162,12 @@ def test_the_command_line_offers_every_figure() -> None:
 
 
 def test_cells_outside_the_present_sweep_are_not_drawn(results: Results) -> None:
-    cells = {row["cell"] for row in results.rows if row["axis_method"] == "diagonal"}
-    assert {line["method"] for line in drawn(plot("curves", results, cells=cells))} == {"diagonal"}
+    wanted = {row["cell"]: evaluations(results) for row in results.rows if row["axis_method"] == "diagonal"}
+    assert {line["method"] for line in drawn(plot("curves", results, wanted=wanted))} == {"diagonal"}
+
+
+def evaluations(results: Results) -> set[str]:
+    return {row["evaluation"] for row in results.rows}
 
 
 def test_another_sweep_gets_files_of_its_own(results: Results) -> None:
