@@ -107,7 +107,7 @@ class Pack:
             code = 1
             try:
                 mine = [cell for cell in self.document["cells"] if cell["id"] in cells]
-                code = run_manifest({**self.document, "cells": mine}, parent=parent)
+                code = run_manifest({**self.document, "cells": mine, "processes": len(self.manifest.units)}, parent=parent)
             except LoopreproError as error:
                 print(f"{', '.join(cells)}: {error}", file=sys.stderr)
                 code = error.exit_code

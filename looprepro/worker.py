@@ -6,10 +6,10 @@ A manifest is a JSON file::
      "cells": [{"id", "config", "evaluations": [{"id", "evaluation"}], "after": 0, "execution": {...}}], "packs": [["id", ...]]}
 
 ``after``: the cell's latest attempt when the command began; a failure of a later attempt is final for this command.
-``execution`` of a cell goes before that of the manifest. ``packs``: cells that train as one stack. ``wait``: stay until cells
-that others hold are finished or free. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the running cells
-checkpoint and the worker leave. Started by torchrun or as several SLURM tasks, rank 0 does all this and the others follow it
-(training/distributed.py).
+``execution`` of a cell goes before that of the manifest. ``packs``: cells that train as one stack. ``processes``: how
+many workers, this one included, run side by side on one device. ``wait``: stay until cells that others hold are finished or
+free. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the running cells checkpoint and the worker leave.
+Started by torchrun or as several SLURM tasks, rank 0 does all this and the others follow it (training/distributed.py).
 
 Exit codes: 0 nothing is missing; 1 some cell failed or was given up; 2 a cell folder holds another configuration, or the
 manifest is wrong; 130 interrupted, resumable.
@@ -97,6 +97,8 @@ class Manifest:
     """Tests only: ``module:function`` in place of training."""
     packs: tuple[tuple[str, ...], ...] = ()
     """Ids of cells that train as one stack; each cell in one pack at most."""
+    processes: int = 1
+    """Workers that run side by side on the same device: each cell is given its part of a GPU."""
     submission: Path | None = None
     """In a batch system's job: where it is written that a cell was cancelled. A cell given up is then ended as failed."""
 
@@ -123,6 +125,7 @@ class Manifest:
                 float(document.get("beat_seconds", 1.0)),
                 document.get("runner"),
                 tuple(tuple(map(str, pack)) for pack in document.get("packs", ())),
+                int(document.get("processes", 1)),
                 Path(document["submission"]) if document.get("submission") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -231,7 +234,10 @@ class Worker:
             print(f"{task.id}: {error}", file=sys.stderr, flush=True)
             self.exit_code = max(self.exit_code, error.exit_code if isinstance(error, IdentityCollision) else 1)
             return "failed"
-        return attempt or "held"
+        if attempt is None:
+            return "held"
+        attempt.devices = self._devices(task)
+        return attempt
 
     def verdict_after(self, task: Task, attempt: Attempt) -> Verdict:
         """Where a cell stands after its attempt was run."""
@@ -342,10 +348,8 @@ class Worker:
         try:
             return self._run_cell(cell, evaluations, execution, attempt, self.stop)
         finally:
-            # Of a pack: its share of the training, and now the evaluation. Every rank holds a device all the time.
-            if attempt.device_seconds is not None or execution.ranks > 1:
-                spent = execution.ranks * (time.monotonic() - began)
-                attempt.device_seconds = (attempt.device_seconds or 0.0) + spent
+            if attempt.device_seconds is not None:  # of a pack: its share of the training, and now the evaluation
+                attempt.device_seconds += attempt.devices * (time.monotonic() - began)
 
     def _end(self, task: Task, attempt: Attempt, outcome: Any) -> None:
         if outcome.status == "stopped":
@@ -370,6 +374,12 @@ class Worker:
                 self._run_pack = importlib.import_module("looprepro.training.run_pack").run_pack
         except ImportError as error:
             self._run_cell = _raiser(error)
+
+    def _devices(self, task: Task) -> float:
+        """What an attempt of ``task`` holds: a device per rank, or its part of a GPU. A CPU is counted in processes."""
+        ranks = int(task.execution.get("ranks", 1))
+        shares_gpu = ranks == 1 and self._provenance is not None and "cuda" in self._provenance.extra
+        return 1.0 / self.manifest.processes if shares_gpu else float(ranks)
 
     def _contents(self, task: Task, extra: Mapping[str, Any] | None = None) -> dict[str, bytes]:
         if self._provenance is None:

@@ -132,6 +132,8 @@ class RecursiveModel(LoopFields):
     """Attractor: relative residual at which it stops."""
     layer_scale: float = Field(0.5, gt=0.0)
     """Attractor: factor, learned per channel, of each sub-layer of the fixed-point block at the start."""
+    block_lr: float = Field(0.5, gt=0.0)
+    """Attractor: part of the learning rate that the fixed-point block takes; it is not decayed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> RecursiveModel:
@@ -191,7 +193,8 @@ class ReasonerTraining(SolverFields):
     caps: Literal["fixed", "gamma", "exponential"] = "fixed"
     """Windows of a sample: ``max_windows``, or at most as many iterations as are drawn from Gamma(4, 16.67) or Exp(72.13)."""
     exploration: float = Field(0.1, ge=0.0, le=1.0)
-    """With halting act: how often a sample must take a random number of windows, 2 to ``max_windows``, at least."""
+    """With halting act: how often, after each window, a sample that wants to stop is held to a number of windows that is drawn
+    from 2 to ``max_windows``."""
     halt_loss: float = Field(0.5, ge=0.0)
     """Weight of the halting head's cross-entropy."""
     continue_loss: bool = False

@@ -108,10 +108,10 @@ class LocalExecutor:
         self, store: Store, work: list[Work], threads: int, ranks: int, watch: Watch, exit_codes: list[int]
     ) -> Iterator[Progress]:
         folder = store.new_launch()
-        settings = {"wait": True, "tries": self.tries, **self.settings}
-        write_json(folder / "manifest.json", manifest_of(store, work, watch.after, **settings))
         units = len(units_of(work))
         jobs, message = self.jobs_for(threads * ranks, units)
+        settings = {"wait": True, "tries": self.tries, "processes": jobs, **self.settings}
+        write_json(folder / "manifest.json", manifest_of(store, work, watch.after, **settings))
         # Workers begin apart, or with estimates all at the longest.
         estimated = self._estimated(work)
         offsets = [0 if estimated else slot * units // jobs for slot in range(jobs)]

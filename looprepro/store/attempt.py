@@ -41,8 +41,10 @@ class Attempt:
         """The attempt's folder, whose checkpoint-*, metrics.jsonl, series.json training writes."""
         self.step = 0
         self.total = 0
+        self.devices = 1.0
+        """What one second holds, in devices: one per rank; of a GPU that several processes share, a part."""
         self.device_seconds: float | None = None
-        """Set where a wall second is not a device second: by a pack's training, by the worker of several ranks. Else None."""
+        """Set where wall seconds times devices are not what this cell was given: by a pack's training. Else None."""
         self.ended = False
         """end.json is written."""
         self._layout = layout
@@ -137,7 +139,7 @@ class Attempt:
             "step": self.step if step is None else step,
             "total": self.total,
             "seconds": round(seconds, 3),
-            "device_seconds": round(seconds if self.device_seconds is None else self.device_seconds, 3),
+            "device_seconds": round(seconds * self.devices if self.device_seconds is None else self.device_seconds, 3),
             "deterministic": deterministic,
         }
         with self._lock:

@@ -7,6 +7,7 @@ resumable: a checkpoint holds the carry, and every draw is a function of (seed, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +38,7 @@ from looprepro.training.adam_atan2 import AdamATan2
 from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.families import Diverged
 from looprepro.training.optimizer_state import moments, restore_moments
-from looprepro.training.slots import Passed, Slots, SlotSource, advanced, counted_positions, together
+from looprepro.training.slots import Passed, Slots, SlotSource, advanced, counted_positions, fewest_windows, together
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """Type of the parameters for each arithmetic; bfloat16 is autocast over float32 parameters."""
@@ -128,7 +129,7 @@ class ReasonerTrainer:
         self._iterate = torch.compile(self.model.iterate) if execution.compile else self.model.iterate
         self.parameters: dict[str, Tensor] = dict(self.model.named_parameters())
         self.micro_batch = slots_at_once(cell, execution)
-        self.optimizer = _optimizer(self.training, self.parameters)
+        self.optimizer = _optimizer(self.training, self.parameters, self.model.slower)
         self.source = SlotSource(self.model, task, self.training, cell.seed, device)
         self.slots: Slots | None = None
         self.average = {n: p.detach().clone() for n, p in self.parameters.items()} if self.training.ema else {}
@@ -156,7 +157,7 @@ class ReasonerTrainer:
             torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), training.clip, norm)
         warmth = min(1.0, (self.step + 1) / training.warmup) if training.warmup else 1.0
         for group in self.optimizer.param_groups:
-            group["lr"] = training.lr * warmth
+            group["lr"] = training.lr * warmth * group["share"]
         self.optimizer.step()
         if puzzle is not None:
             self._move_puzzles(batch.puzzle_ids, puzzle, training.puzzle_lr * warmth)
@@ -223,8 +224,8 @@ class ReasonerTrainer:
             rows, model = slots.batch.rows, self.model
             draw = noise_source(model, self.cell.seed, randomness.NOISE, rows, iterate.count, x.shape[1])
             following = model.decode(self._iterate(iterate.z.detach(), x.detach(), draw))[1].double()
-            last = slots.windows + 2 >= slots.caps
-            value = torch.sigmoid(torch.where(last, following[:, 0], following.amax(dim=1)))
+            at_cap = slots.windows + 1 >= slots.caps  # after this window the sample leaves: nothing to go on to
+            value = torch.sigmoid(torch.where(at_cap, following[:, 0], following.amax(dim=1)))
         return stop + F.binary_cross_entropy_with_logits(wide[:, 1], value, reduction="none")
 
     @torch.no_grad()
@@ -235,7 +236,8 @@ class ReasonerTrainer:
         if self.training.halting == "residual":
             return at_cap | converged(iterate, self.training) | given_up(iterate, self.training)
         if self.training.halting == "act":
-            return at_cap | (wants_to_stop(halting, self.training) & (done >= slots.least))
+            fewest = fewest_windows(self.training, self.cell.seed, slots.batch.rows, done)
+            return at_cap | (wants_to_stop(halting, self.training) & (done >= fewest))
         return at_cap
 
     @torch.no_grad()
@@ -286,14 +288,17 @@ def wants_to_stop(halting: Tensor, training: ReasonerTraining) -> Tensor:
     return halting[:, 0] > (halting[:, 1] if training.continue_loss else 0.0)
 
 
-def _optimizer(training: ReasonerTraining, parameters: dict[str, Tensor]) -> torch.optim.Optimizer:
-    decayed = [p for name, p in parameters.items() if not any(part in name for part in UNDECAYED)]
-    others = [p for name, p in parameters.items() if any(part in name for part in UNDECAYED)]
-    groups: list[dict[str, Any]] = [
-        {"params": members, "weight_decay": decay}
-        for members, decay in ((decayed, training.weight_decay), (others, 0.0))
-        if members
+def _optimizer(training: ReasonerTraining, parameters: dict[str, Tensor], slower: Mapping[str, float]) -> torch.optim.Optimizer:
+    """Groups by decay and by ``share``, the part of the learning rate that they take; what is ``slower`` is not decayed."""
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in parameters.items():
+        share = next((share for start, share in slower.items() if name.startswith(start)), None)
+        decays = share is None and not any(part in name for part in UNDECAYED)
+        key = (training.weight_decay if decays else 0.0, 1.0 if share is None else share)
+        groups.setdefault(key, []).append(parameter)
+    settings: list[dict[str, Any]] = [
+        {"params": members, "weight_decay": decay, "share": share} for (decay, share), members in groups.items()
     ]
     if training.optimizer == "adam_atan2":
-        return AdamATan2(groups, training.lr, training.betas)
-    return torch.optim.AdamW(groups, lr=training.lr, betas=training.betas, eps=training.eps, foreach=True)
+        return AdamATan2(settings, training.lr, training.betas)
+    return torch.optim.AdamW(settings, lr=training.lr, betas=training.betas, eps=training.eps, foreach=True)

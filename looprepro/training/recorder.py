@@ -24,7 +24,7 @@ class Recorder:
         self.cell, self.execution, self.device, self.attempt = cell, execution, device, attempt
         self.trainer: Trainer = family(cell).trainer(cell, execution, device)
         self.device_seconds = 0.0
-        """Over all attempts: seconds that the device gave to this cell, a pack's divided by its members."""
+        """Over all attempts: seconds of devices that this cell was given; of a pack, or a GPU that is shared, its part."""
         self.packs: list[str] = []
         """Names of the packs, in their order, that it trained in; ``alone`` stands for itself."""
         self._resumed = 0
@@ -50,11 +50,12 @@ class Recorder:
         if self.packs[-1:] != [pack]:
             self.packs.append(pack)
 
-    def spent(self, wall: float, device: float) -> None:
-        """Count seconds of training; ``device`` is less than ``wall`` where cells shared them, more where a cell has ranks."""
+    def spent(self, wall: float, members: int = 1) -> None:
+        """Count seconds of training, in which a pack of ``members`` cells shared what the attempt holds."""
+        device = wall * self.attempt.devices / members
         self.trainer.seconds += wall
         self.device_seconds += device
-        if device < wall:  # a pack; what several ranks held is the worker's to count, since they hold it outside training, too
+        if members > 1:  # what a single cell holds is the worker's to count, since it holds it outside training, too
             self.attempt.device_seconds = (self.attempt.device_seconds or 0.0) + device
 
     def warm_up(self) -> None:

@@ -146,7 +146,7 @@ def _finish(recorder: Recorder, stop: Callable[[], str | None]) -> Outcome:
         began = time.monotonic()
         report = trainer.train_step()
         elapsed = time.monotonic() - began
-        recorder.spent(elapsed, elapsed * recorder.execution.ranks)
+        recorder.spent(elapsed)
         recorder.log(report)
         if recorder.is_checkpoint_due(report.step):
             recorder.save()

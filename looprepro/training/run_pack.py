@@ -89,7 +89,7 @@ def _stacked(recorders: list[Recorder], make_stack: MakeStack, stop: Callable[[]
             return going
         elapsed = time.monotonic() - began
         for recorder in recorders:
-            recorder.spent(elapsed, elapsed / len(recorders))
+            recorder.spent(elapsed, len(recorders))
         going = _each(recorders, Recorder.log, left, reports)
         if recorders[0].is_checkpoint_due(stack.step) or len(going) < len(recorders):
             stack.settle()

@@ -36,8 +36,6 @@ class Slots:
     """Windows done, int64 ``[slots]``."""
     caps: Tensor
     """Windows after which the sample leaves in any case, int64 ``[slots]``."""
-    least: Tensor
-    """With halting act: windows that the sample takes at least, int64 ``[slots]``."""
     halted: Tensor
     """Bool ``[slots]``: to be refilled before the next window."""
     next_row: int
@@ -46,12 +44,12 @@ class Slots:
         """Slots ``start`` to ``stop`` - 1 alone; views."""
         batch = PuzzleBatch(**{field.name: getattr(self.batch, field.name)[start:stop] for field in fields(self.batch)})
         iterate = Iterate(**{name: tensor[start:stop] for name, tensor in self.iterate.tensors().items()})
-        own = {name: getattr(self, name)[start:stop] for name in ("windows", "caps", "least", "halted")}
+        own = {name: getattr(self, name)[start:stop] for name in ("windows", "caps", "halted")}
         return replace(self, batch=batch, iterate=iterate, **own)
 
     def carry(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: everything but the examples, which follow from their rows."""
-        own = {name: getattr(self, name) for name in ("windows", "caps", "least", "halted")}
+        own = {name: getattr(self, name) for name in ("windows", "caps", "halted")}
         return (
             {f"iterate.{name}": tensor for name, tensor in self.iterate.tensors().items()}
             | own
@@ -108,7 +106,7 @@ def counted_positions(batch: PuzzleBatch, causal: bool, prefix: int, states: int
 
 
 class SlotSource:
-    """Fills slots: examples, z_0, caps, exploration, each by row."""
+    """Fills slots: examples, z_0, caps, each by row."""
 
     def __init__(self, model: Reasoner, task: PuzzleTask, training: ReasonerTraining, seed: int, device: torch.device) -> None:
         self.model, self.task, self.training, self.seed, self.device = model, task, training, seed, device
@@ -138,7 +136,6 @@ class SlotSource:
             select(slots.halted, spread, slots.iterate),
             merged(slots.windows, fresh.windows),
             merged(slots.caps, fresh.caps),
-            merged(slots.least, fresh.least),
             torch.zeros_like(slots.halted),
             fresh.next_row,
         )
@@ -148,15 +145,14 @@ class SlotSource:
         kept = {name: tensor.to(self.device) for name, tensor in carry.items()}
         iterate = Iterate(**{name.split(".", 1)[1]: tensor for name, tensor in kept.items() if name.startswith("iterate.")})
         batch = self.task.examples(kept["rows"], 0).to(self.device)
-        own = (kept["windows"], kept["caps"], kept["least"], kept["halted"])
+        own = (kept["windows"], kept["caps"], kept["halted"])
         return Slots(batch, iterate, *own, next_row=int(kept["next_row"]))
 
     def _fill(self, rows: Tensor, next_row: int) -> Slots:
         batch = self.task.examples(rows.to(self.device), 0).to(self.device)
         z = initial_states(self.model, self.seed, randomness.STATE, rows, batch.inputs.shape[1], self.device)
         zeros = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
-        caps, least = self._caps(rows).to(self.device), self._least(rows).to(self.device)
-        return Slots(batch, begin(z, self.training), zeros, caps, least, zeros.bool(), next_row)
+        return Slots(batch, begin(z, self.training), zeros, self._caps(rows).to(self.device), zeros.bool(), next_row)
 
     def _caps(self, rows: Tensor) -> Tensor:
         """Windows: ``max_windows``, or a drawn number of iterations in whole windows, at least one."""
@@ -168,13 +164,17 @@ class SlotSource:
         iterations = -scale * torch.log1p(-u).sum(dim=1)  # a gamma of whole shape is a sum of exponentials
         return torch.ceil(iterations / own.window).clamp(min=1).long()
 
-    def _least(self, rows: Tensor) -> Tensor:
-        own = self.training
-        if own.halting != "act" or own.max_windows < 2:
-            return torch.ones(len(rows), dtype=torch.int64)
-        u = randomness.uniform(self.seed, randomness.EXPLORATION, 0, rows, 2)
-        drawn = 2 + (u[:, 1] * (own.max_windows - 1)).long()
-        return torch.where(u[:, 0] < own.exploration, drawn, 1)
+
+def fewest_windows(training: ReasonerTraining, seed: int, rows: Tensor, window: Tensor) -> Tensor:
+    """Exploration of ACT: windows before which a sample does not leave though it wants to, int64 ``[rows]``.
+
+    Mostly 1. Drawn anew after each ``window`` (``[rows]``, the first is 1), as in the released code of HRM and TRM.
+    """
+    if training.max_windows < 2:
+        return torch.ones_like(rows)
+    u = randomness.uniform(seed, randomness.EXPLORATION, window, rows, 2)
+    drawn = 2 + (u[:, 1] * (training.max_windows - 1)).long()
+    return torch.where(u[:, 0] < training.exploration, drawn, 1)
 
 
 def advanced(slots: Slots, iterate: Iterate, halted: Tensor) -> Slots:

@@ -90,7 +90,24 @@ def test_every_rank_of_a_cell_holds_a_device_all_the_time(
     (work,) = make_work(1, ranks=ranks, device="cpu")
     assert run_manifest(manifest_of(store, [work], {}), run_cell=training.run_cell) == 0
     end = _end(store, work.id)
-    assert ranks * 5 * 0.05 <= end["device_seconds"] <= ranks * end["seconds"]
+    assert end["seconds"] >= 5 * 0.05
+    assert end["device_seconds"] == pytest.approx(ranks * end["seconds"], abs=ranks * 1e-3)
+
+
+@pytest.mark.parametrize(("found", "part"), [({"device": "H100", "cuda": "13.0"}, 2), ({}, 1)])
+def test_processes_that_share_a_gpu_are_given_a_part_of_it_and_cores_are_not_shared(
+    store: Store,
+    make_work: MakeWork,
+    training: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    found: dict[str, str],
+    part: int,
+) -> None:
+    monkeypatch.setattr("looprepro.worker._device", lambda _wanted: found)
+    (work,) = make_work(1)
+    assert run_manifest(manifest_of(store, [work], {}, processes=2), run_cell=training.run_cell) == 0
+    end = _end(store, work.id)
+    assert end["device_seconds"] == pytest.approx(end["seconds"] / part, abs=2e-3)
 
 
 @pytest.mark.parametrize(

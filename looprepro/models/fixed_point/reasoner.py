@@ -35,6 +35,8 @@ class Reasoner(nn.Module):
         super().__init__()
         self.frame, self.shapes, self.state_std = frame, shapes, state_std
         self.width, self.prefix = frame.width, frame.prefix
+        self.slower: dict[str, float] = {}
+        """Start of parameters' names -> part of the learning rate that they take; they are not decayed."""
 
     def initialise(self, seed: int) -> None:
         """Every parameter from its own generator, keyed by ``seed`` and its name."""

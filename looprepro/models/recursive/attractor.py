@@ -76,6 +76,7 @@ class Attractor(Reasoner):
         self.register_buffer("rope", table, persistent=False)
         self.layers_per_iteration = config.backbone_layers + config.solver_iterations * config.layers
         self.evaluations = torch.zeros(0, dtype=torch.int64)
+        self.slower = {"blocks.": config.block_lr}
 
     def start_loop(self, generator: GeneratorOf) -> None:
         for stage in ("backbone", "blocks"):

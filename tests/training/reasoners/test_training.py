@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from looprepro.store import Attempt, Store
 from looprepro.training import checkpoint
 from looprepro.training.adam_atan2 import AdamATan2
 from looprepro.training.families import Diverged
-from looprepro.training.reasoner import ReasonerTrainer, build_reasoner, load_reasoner, noise_source
+from looprepro.training.reasoner import ReasonerTrainer, build_reasoner, load_reasoner, noise_source, reasoner_parts
 from looprepro.training.reasoners import task_of
 from looprepro.training.run import run_cell
+from looprepro.training.slots import fewest_windows
 
 CPU = torch.device("cpu")
 SUDOKU = {"kind": "sudoku", "side": 4, "empty": (3, 6), "train_items": 8, "augmentations": 2}
@@ -186,10 +188,48 @@ def test_drawn_caps_have_the_stated_mean(caps: str, mean: float) -> None:
 
 
 def test_exploration_sometimes_keeps_a_sample_that_wants_to_stop() -> None:
-    source = trainer_of(make_cell(halting="act", max_windows=16)).source
-    least = source._least(torch.arange(20_000))
-    assert float((least > 1).double().mean()) == pytest.approx(0.1, abs=0.01)
-    assert set(least.tolist()) == set(range(1, 17))
+    training = reasoner_parts(make_cell(halting="act", max_windows=16))[1]
+    rows = torch.arange(20_000)
+    first, second = (fewest_windows(training, 0, rows, torch.full_like(rows, window)) for window in (1, 2))
+    for fewest in (first, second):
+        assert float((fewest > 1).double().mean()) == pytest.approx(0.1, abs=0.01)
+        assert set(fewest.tolist()) == set(range(1, 17))
+    held = (first > 1) & (second > 1)
+    assert float(held.double().mean()) == pytest.approx(0.01, abs=0.004), "drawn anew after each window"
+
+
+@pytest.mark.parametrize(("windows", "next_value"), [(0, 2.0), (1, 2.0), (2, -1.0)])
+def test_hrm_expects_of_going_on_the_better_choice_of_the_next_step_and_at_the_last_window_its_halting_alone(
+    monkeypatch: pytest.MonkeyPatch, windows: int, next_value: float
+) -> None:
+    model = {"kind": "recursive", "method": "hrm"}
+    trainer = trainer_of(make_cell(model, halting="act", window=1, continue_loss=True, max_windows=3))
+    slots = trainer.source.first()
+    slots = replace(slots, windows=torch.full_like(slots.windows, windows))
+    rows = len(slots.windows)
+    following = torch.tensor([[-1.0, 2.0]]).expand(rows, 2)  # of the next step: stopping is worth less than going on
+    monkeypatch.setattr(trainer.model, "decode", lambda _z: (torch.zeros(()), following))
+    halting, right = torch.tensor([[0.0, 3.0]]).expand(rows, 2), torch.zeros(rows, dtype=torch.bool)
+    x = trainer.model.frame.embed(slots.batch.inputs, trainer.model.frame.puzzle_vectors(slots.batch.puzzle_ids))
+    loss = trainer._halt_loss(slots, slots.iterate, x, halting, right)
+    target = 1.0 / (1.0 + math.exp(-next_value))
+    expected = math.log(2.0) + math.log(1.0 + math.exp(-3.0)) + 3.0 * (1.0 - target)
+    torch.testing.assert_close(loss, torch.full_like(loss, expected), rtol=1e-6, atol=1e-6)
+
+
+def test_the_attractors_block_learns_at_half_the_rate_and_is_not_decayed() -> None:
+    model = {"kind": "recursive", "method": "attractor", "layers": 1, "convolution": "none"}
+    trainer = trainer_of(make_cell(model, halting="fixed", window=1, warmup=2, lr=0.25, weight_decay=0.5))
+    trainer.train_step()
+    rates = {
+        name: (group["lr"], group["weight_decay"])
+        for group in trainer.optimizer.param_groups
+        for name, parameter in trainer.parameters.items()
+        if any(parameter is member for member in group["params"])
+    }
+    assert set(rates) == set(trainer.parameters)
+    assert {name.split(".")[0] for name, rate in rates.items() if rate == (0.0625, 0.0)} == {"blocks"}
+    assert {rate for name, rate in rates.items() if not name.startswith("blocks.")} == {(0.125, 0.5)}
 
 
 def test_puzzle_embeddings_move_by_the_sign_of_their_gradient() -> None:
