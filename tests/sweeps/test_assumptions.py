@@ -31,8 +31,8 @@ def rows() -> list[tuple[str, ...]]:
 
 
 @cache
-def expansion(sweep: str, scale: str) -> Expansion:
-    return expand(load_sweep(sweep), scale)
+def expansion(sweep: str, scale: str, only: tuple[str, ...] = ()) -> Expansion:
+    return expand(load_sweep(sweep), scale, only=only)
 
 
 def shown(value: Any) -> str:
@@ -50,9 +50,10 @@ def along(start: Any, dotted: str) -> Any:
 
 def value_at(where: str) -> tuple[bool, Any]:
     """(Whether the place holds a value that can be compared, the value). Raises where the place does not exist."""
-    if match := re.fullmatch(r"(\w+)/(\w+) ([\w.]+)", where):
-        grid = expansion(match[1], match[2])
-        section, _, rest = match[3].partition(".")
+    if match := re.fullmatch(r"(\w+)(?:\[([^]]+)\])?/(\w+) ([\w.]+)", where):
+        sweep, roles, scale, key = match.groups()
+        grid = expansion(sweep, scale, tuple(roles.split(", ")) if roles else ())
+        section, _, rest = key.partition(".")
         match section:
             case "evaluations":
                 return True, along(grid.cells[0].evaluations[0].evaluation, rest)
@@ -60,7 +61,7 @@ def value_at(where: str) -> tuple[bool, Any]:
                 return True, along(grid.execution, rest)
             case "layout":
                 return True, along(grid.layout, rest)
-        values = {shown(along(cell.cell, match[3])) for cell in grid.cells}
+        values = {shown(along(cell.cell, key)) for cell in grid.cells}
         assert len(values) == 1, f"{where} is not one value: {values}"
         return True, values.pop()
     if match := re.fullmatch(r"config (\w+)\.(\w+)", where):

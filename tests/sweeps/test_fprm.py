@@ -14,6 +14,7 @@ from looprepro.launch.profile import load_profile
 from looprepro.planning import Expansion, available_sweeps, expand, load_sweep, merge, stated_numbers
 from looprepro.planning.references import StatedNumber
 from looprepro.tasks.puzzles import make_puzzle_task
+from looprepro.tasks.puzzles.arc_tasks import load_arc
 from looprepro.training.families import family
 
 SWEEPS = tuple(name for name in available_sweeps() if name.startswith("fprm_") or name == "bridge")
@@ -102,7 +103,7 @@ def test_budgets_of_figure_1_and_splits_of_figure_13_are_equal_in_layers(scale: 
     def layers(planned: object) -> list[int]:
         model = planned.cell.model  # type: ignore[attr-defined]
         each = model.layers if model.kind == "fixed_point" else model.high_cycles * (model.low_cycles + 1) * model.layers
-        return [each * e.evaluation.T for e in planned.evaluations]  # type: ignore[attr-defined]
+        return [each * T for T in sorted({e.evaluation.T for e in planned.evaluations})]  # type: ignore[attr-defined]
 
     first, *others = {tuple(layers(planned)) for planned in grid("fprm_fig1", scale).cells}
     assert all(a == pytest.approx(b, rel=0.02) for other in others for a, b in zip(first, other, strict=True))
@@ -139,6 +140,30 @@ def test_the_released_configurations_stand_at_scale_paper() -> None:
     )
     assert not maze.task.dihedral
     assert len(cells) == 19
+
+
+def test_every_model_of_table_1_has_the_epochs_of_its_own_code_at_scale_paper() -> None:
+    """Steps are epochs x pairs / batch: an epoch shows a base puzzle once, in one of its images."""
+    epochs = {
+        "FPRM": 60_000,
+        "TRM": 50_000,
+        "TRM-MLP": 50_000,
+        "HRM": 20_000,
+        "URM": 50_000,
+        "EqR": 50_000,
+        "Attractor": 50_000,
+    }
+    pairs = {"sudoku": 1000, "maze": 1000}
+    for version in ("arc1", "arc2"):
+        training_tasks, evaluation_tasks = load_arc(version)
+        demonstrations = sum(len(task.train) for task in (*training_tasks, *evaluation_tasks))
+        pairs[version] = demonstrations + sum(len(task.test) for task in training_tasks)
+    for planned in grid("fprm_table1", "paper").cells:
+        axes, training = planned.placements[0].axes, planned.cell.training
+        wanted = epochs[axes["model"]]
+        if axes["puzzle"].startswith("arc"):
+            wanted = 200_000 if axes["model"] == "URM" else 100_000
+        assert training.steps == wanted * pairs[axes["puzzle"]] // training.batch
 
 
 H100_BYTES = 80e9
