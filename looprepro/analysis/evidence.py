@@ -65,8 +65,8 @@ def independent(samples: Sequence[Sample], weights: Sequence[float]) -> Evidence
 def paired(samples: Sequence[Sample], weights: Sequence[float]) -> Evidence | None:
     """Evidence on the mean over common seeds of the weighted sum: Student's t of these sums.
 
-    Not a bootstrap: of ten seeds its percentiles err in 8% of cases where 5% are meant, of six in 13%. None for fewer than
-    two common seeds, or no spread.
+    Not a bootstrap: of ten seeds its percentiles err in 9% of cases where 5% are meant, of three in 25%
+    (benchmarks/interval_errors.py). None for fewer than two common seeds, or no spread.
     """
     common = common_seeds(samples)
     sums = {k: math.fsum(weight * s[k] for s, weight in zip(samples, weights, strict=True)) for k in common}
