@@ -26,7 +26,7 @@ class GroupWordsTask(Frozen):
 
 
 class LanguageTask(Frozen):
-    """Predict the next token of English text (Rotate the Loop, section 5.2)."""
+    """Predict the next token of English text (Rotate the Loop, section 5.3)."""
 
     kind: Literal["language"] = "language"
     data: str = "offline-smoke"
