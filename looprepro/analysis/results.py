@@ -12,7 +12,6 @@ from looprepro.files.atomic import write_with
 from looprepro.files.errors import StoreError
 
 if TYPE_CHECKING:
-    import pandas
     import pyarrow
 
 Points = tuple[list[float], list[float]]
@@ -26,7 +25,7 @@ SERIES_FILE = "series.parquet"
 
 @dataclass(frozen=True)
 class Results:
-    """What was collected at one scale. Rows are plain dicts; :meth:`frame` gives pandas for notebooks."""
+    """What was collected at one scale. Rows are plain dicts; notebooks read the parquet file itself."""
 
     scale: str
     folder: Path
@@ -51,12 +50,6 @@ class Results:
             xs.append(x)
             ys.append(y)
         return found
-
-    def frame(self) -> pandas.DataFrame:
-        """results.parquet as a frame; one row, one number."""
-        import pandas
-
-        return pandas.DataFrame(self.rows, columns=list(columns_of(self.rows)))
 
 
 def folder_of(results_dir: Path, scale: str) -> Path:
