@@ -11,8 +11,10 @@ from looprepro.analysis.rows import series_name
 from looprepro.analysis.samples import distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean
+from looprepro.files.errors import ConfigError
 from looprepro.planning import Expansion, Placement, PlannedCell, available_sweeps, expand, load_sweep, merge
 from looprepro.planning.claims import RESERVED, SPANS, Selector
+from looprepro.planning.keys import nearest
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,12 @@ class Samples:
         if isinstance(expansion, str):
             return Selected({}, lacking=expansion)
         axes = {key: role for key, role in selector.items() if key not in RESERVED}
+        for axis in axes:
+            if axis not in expansion.sweep.axes:
+                close = nearest(axis, (*expansion.sweep.axes, *RESERVED))
+                raise ConfigError(
+                    f"a claim on {sweep} names the axis '{axis}', which it does not have", f"Did you mean '{close}'?"
+                )
         for axis, role in (axes | ({"T": selector["T"]} if "T" in selector else {})).items():
             if role not in self.roles(sweep, axis):
                 return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")

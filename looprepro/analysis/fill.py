@@ -15,6 +15,7 @@ from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import summarise
 from looprepro.analysis.table import ColumnHead, Comparison, Entry, RowHead, Table, TablePlan, WantedCell, WantedEvaluation
 from looprepro.files.errors import ConfigError
+from looprepro.planning.keys import nearest
 
 Places = tuple[tuple[str, ...], tuple[str, ...]]
 """Row roles and column roles: the place of an entry."""
@@ -43,6 +44,19 @@ class _Found:
     values: Mapping[tuple[str, str], float]
     statuses: Mapping[str, str]
     digests: Mapping[str, str]
+
+
+def check_metric(plan: TablePlan, rows: Iterable[Row]) -> None:
+    """:class:`ConfigError` where the cells of ``plan`` were measured and none of it is the table's metric: it is misspelt."""
+    wanted = {evaluation.id for cell in plan.wanted for evaluation in cell.evaluations}
+    metrics = {
+        row["metric"] for row in rows if row.get("evaluation") in wanted and "metric" in row and row["sweep"] == plan.name
+    }
+    if metrics and plan.metric not in metrics:
+        raise ConfigError(
+            f"no cell of {plan.name} has the metric '{plan.metric}'",
+            f"Did you mean '{nearest(plan.metric, metrics)}'? There are {', '.join(sorted(metrics))}",
+        )
 
 
 def build_table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from looprepro.planning import Sweep, stated_numbers
+from looprepro.planning import Sweep, stated_of
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ class References:
 def load_references(sweep: Sweep) -> References:
     """The numbers that the sweep's paper states for its table; none where it states none."""
     row_axis = sweep.layout.rows[0]
-    numbers = stated_numbers(sweep.paper).get(sweep.name, [])
-    return References((number.roles(row_axis), Reference(number.value, number.stated_in, number.source)) for number in numbers)
+    stated = stated_of(sweep)
+    return References((number.roles(row_axis), Reference(number.value, number.stated_in, number.source)) for number in stated)

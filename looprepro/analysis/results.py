@@ -69,7 +69,7 @@ def nothing_collected(folder: Path, scale: str) -> StoreError:
     """The one message for an empty results folder."""
     return StoreError(
         f"nothing has been collected at scale {scale} ({folder} holds no {RESULTS})",
-        f"Run: looprepro sweep table1 --scale {scale}; looprepro collect --scale {scale}",
+        f"Run: looprepro sweep SWEEP --scale {scale}; looprepro collect --scale {scale}",
     )
 
 

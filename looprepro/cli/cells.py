@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from looprepro.store import Store
+    from looprepro.config.cell import Cell
+    from looprepro.store import CellRecord, Store
 
 
 def matching_cell(store: Store, text: str, what: str = "cell") -> str:
@@ -13,3 +14,13 @@ def matching_cell(store: Store, text: str, what: str = "cell") -> str:
     from looprepro.planning.keys import by_start
 
     return by_start(text, store.ids(), what)
+
+
+def cell_of(record: CellRecord) -> Cell:
+    """The configuration of a cell. :class:`StoreError` where its file cannot be read."""
+    from looprepro.config.cell import Cell
+    from looprepro.files.errors import StoreError
+
+    if not record.config:
+        raise StoreError(f"cell.json of {record.id} cannot be read", "Call its sweep again, which writes that file anew")
+    return Cell.model_validate(record.config)

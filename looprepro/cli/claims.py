@@ -46,10 +46,10 @@ def claims(
     from looprepro.files.errors import ConfigError
     from looprepro.files.json_files import pretty_json
     from looprepro.planning import load_sweep
-    from looprepro.planning.claims import PAPERS, load_claims
+    from looprepro.planning.claims import PAPERS, claimed_papers, load_claims
     from looprepro.report import claims as shown
 
-    loaded = {name: load_claims(name) for name in ([paper] if paper else PAPERS)}
+    loaded = {name: load_claims(name) for name in ([paper] if paper else claimed_papers())}
     known = [claim.id for claims in loaded.values() for claim in claims]
     unknown = set(only or ()) - set(known)
     if unknown:

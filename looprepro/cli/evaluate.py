@@ -50,9 +50,9 @@ def evaluate(
 
     With --submission, the answers of an ARC cell as Kaggle reads them; looprepro score scores such a file.
     """
-    from looprepro.cli.cells import matching_cell
+    from looprepro.cli.cells import cell_of, matching_cell
     from looprepro.cli.required_data import prepare_required
-    from looprepro.config.cell import Cell, Execution
+    from looprepro.config.cell import Execution
     from looprepro.config.identity import evaluation_id
     from looprepro.files.errors import StoreError
     from looprepro.store import Store
@@ -64,7 +64,7 @@ def evaluate(
     record = next(iter(store.records([name])))
     if record.result is None or record.presence.status != "done":
         raise StoreError(f"{name} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
-    cell = Cell.model_validate(record.config)
+    cell = cell_of(record)
     evaluations = {evaluation_id(one): one for one in asked_for(cell, record, wanted or (), tasks)}
     if submission is not None:
         _submittable(cell, evaluations)
@@ -158,7 +158,7 @@ def _write_submission(
     path: Path, store: Store, record: CellRecord, known: str, evaluation: Evaluation, execution: Execution
 ) -> None:
     """The answers that the evaluation kept; answered once more where it is older than that."""
-    from looprepro.config.cell import Cell
+    from looprepro.cli.cells import cell_of
     from looprepro.files.atomic import write_text
     from looprepro.files.errors import StoreError
     from looprepro.files.json_files import canonical_json, read_json
@@ -176,7 +176,7 @@ def _write_submission(
                 f"{record.id} kept no answers and its weights are gone", "Train it again: looprepro sweep ... --retrain"
             )
         say("this evaluation was made before answers were kept: answering again")
-        answers = measured_again(Cell.model_validate(record.config), evaluation, execution, weights)["submission"]
+        answers = measured_again(cell_of(record), evaluation, execution, weights)["submission"]
     write_text(path, canonical_json(answers) + "\n")
     say(f"{path}: answers to {len(answers)} tasks (looprepro score {path} --data {record.config['task']['version']})")
 

@@ -126,7 +126,7 @@ def _trained(what: str, runs: Path) -> tuple[str, Injection]:
 
 def _found(what: str, runs: Path) -> tuple[str, Cell, Path]:
     """(Title, cell, checkpoint folder) of a folder or of a cell's id."""
-    from looprepro.cli.cells import matching_cell
+    from looprepro.cli.cells import cell_of, matching_cell
     from looprepro.config.cell import Cell
     from looprepro.files.errors import StoreError
     from looprepro.files.json_files import read_json
@@ -146,4 +146,4 @@ def _found(what: str, runs: Path) -> tuple[str, Cell, Path]:
     weights = (record.result or {}).get("weights")
     if weights is None:
         raise StoreError(f"{name} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
-    return f"{name}, trained", Cell.model_validate(record.config), runs / "cells" / name / weights
+    return f"{name}, trained", cell_of(record), runs / "cells" / name / weights

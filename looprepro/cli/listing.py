@@ -7,15 +7,15 @@ from typing import Any
 
 import typer
 
-from looprepro.cli.options import Json, device_hours
+from looprepro.cli.options import Json, device_hours, readable_sweeps
 
 
 def list_sweeps(as_json: Json = False) -> None:
     """Sweeps, their scales, and what each needs."""
-    from looprepro.planning import available_sweeps, expand, load_sweep, plan
+    from looprepro.planning import available_sweeps, expand, plan
 
     rows: list[dict[str, Any]] = []
-    for sweep in map(load_sweep, available_sweeps()):
+    for sweep in readable_sweeps(available_sweeps()):
         for scale in sweep.scales:
             expansion = expand(sweep, scale)
             rows.append(

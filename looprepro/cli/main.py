@@ -85,10 +85,23 @@ app.add_typer(data.app, name="data", rich_help_panel=RUN)
 app.command("gc", rich_help_panel=KEEP)(gc.gc)
 
 
-def run() -> None:
-    """Entry point of the console script."""
+def _call() -> None:
+    """The program; a reader that left is BrokenPipeError, which typer would turn into exit code 1."""
     try:
         app()
+    except SystemExit as ended:
+        sys.stdout.flush()
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise ended.__context__ from None
+        raise
+
+
+def run() -> None:
+    """What the console script calls (looprepro/__main__.py)."""
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    try:
+        _call()
     except LoopreproError as error:
         if os.environ.get("LOOPREPRO_DEBUG"):
             raise
@@ -107,7 +120,3 @@ def run() -> None:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         say(f"error: {what}. Check the path and its permissions, or choose another folder with --runs or --results")
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    run()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 if TYPE_CHECKING:
-    from looprepro.planning import Expansion
+    from looprepro.planning import Expansion, Sweep
 
 DEFAULT_SCALE = "smoke"
 
@@ -70,7 +71,12 @@ def split_targets(targets: Sequence[str] | None) -> tuple[list[str], list[str]]:
 def chosen_scale(scale: str | None, expansions: Sequence[Expansion] = ()) -> str:
     """The scale asked for, or smoke with one line on what that shows and how to ask for more."""
     if scale is None and expansions:
-        say(f"scale {DEFAULT_SCALE}: {expansions[0].sweep.scale(DEFAULT_SCALE).note} Ask for more with --scale mini or paper.")
+        sweep = expansions[0].sweep
+        more = " or ".join(name for name in sweep.scales if name != DEFAULT_SCALE)
+        say(
+            f"scale {DEFAULT_SCALE}: {sweep.scale(DEFAULT_SCALE).note}"
+            + (f" Ask for more with --scale {more}." if more else "")
+        )
     elif scale is None:
         say(f"scale {DEFAULT_SCALE}: shows that the path works, no more. Ask for more with --scale mini or paper.")
     return scale or DEFAULT_SCALE
@@ -88,6 +94,24 @@ def known_scale(scale: str | None) -> str:
     return chosen_scale(scale)
 
 
+@cache
+def _left_out(line: str) -> None:
+    """Once in a process."""
+    say(f"left out: {line}")
+
+
+def readable_sweeps(names: Iterable[str]) -> Iterator[Sweep]:
+    """The sweeps that can be read. One that cannot, such as a user's own whose operator is elsewhere, is named on stderr."""
+    from looprepro.files.errors import ConfigError
+    from looprepro.planning import load_sweep
+
+    for name in names:
+        try:
+            yield load_sweep(name)
+        except ConfigError as error:
+            _left_out(str(error))
+
+
 def expansions_of(
     targets: Sequence[str] | None,
     every: bool,
@@ -96,22 +120,29 @@ def expansions_of(
     seeds: str | None,
     *,
     all_if_none: bool = False,
+    lenient: bool = False,
 ) -> list[Expansion]:
-    """The sweeps asked for, expanded. :class:`ConfigError` where none is named and ``all_if_none`` is false."""
+    """The sweeps asked for, expanded. :class:`ConfigError` where none is named and ``all_if_none`` is false.
+
+    ``lenient``: of all sweeps, those that can be read; else one that cannot is an error.
+    """
     from looprepro.files.errors import ConfigError
-    from looprepro.planning import available_sweeps, expand, load_sweep
+    from looprepro.planning import available_sweeps, expand, load_sweep, stated_of
 
     names, overrides = split_targets(targets)
     wanted = scale or DEFAULT_SCALE
     if every or (all_if_none and not names):
-        sweeps = [sweep for sweep in map(load_sweep, available_sweeps()) if wanted in sweep.scales]
+        loaded = list(readable_sweeps(available_sweeps()) if lenient else map(load_sweep, available_sweeps()))
+        sweeps = [sweep for sweep in loaded if wanted in sweep.scales]
         if not sweeps:
-            known = sorted({known for sweep in map(load_sweep, available_sweeps()) for known in sweep.scales})
+            known = sorted({known for sweep in loaded for known in sweep.scales})
             raise ConfigError(f"no sweep has the scale '{wanted}'", f"There are: {', '.join(known)}")
     elif not names:
         raise ConfigError("no sweep named", "Name one (looprepro list shows them) or give --all")
     else:
         sweeps = [load_sweep(name) for name in dict.fromkeys(names)]
+        for sweep in sweeps:
+            stated_of(sweep)  # found before anything runs, not when the table is printed
     found = [expand(sweep, wanted, overrides=overrides, only=only or (), seeds=seeds) for sweep in sweeps]
     chosen_scale(scale, found)
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale, expansions_of, say, sweep_names
+from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale, expansions_of, readable_sweeps, say, sweep_names
 
 if TYPE_CHECKING:
     from looprepro.analysis.results import Results
@@ -83,10 +83,10 @@ def _every_figure(scale: str, folder: Path) -> None:
 
 def present_expansions(found: Results) -> dict[str, Expansion]:
     """The project's sweeps that have rows, expanded as they are today."""
-    from looprepro.planning import available_sweeps, expand, load_sweep
+    from looprepro.planning import available_sweeps, expand
 
     present = {row["sweep"] for row in found.rows} & set(available_sweeps())
-    return {name: expand(load_sweep(name), found.scale) for name in sorted(present)}
+    return {sweep.name: expand(sweep, found.scale) for sweep in readable_sweeps(sorted(present))}
 
 
 def _fixed_point(found: Results) -> None:

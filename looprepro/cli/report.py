@@ -18,7 +18,7 @@ def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
     from looprepro.cli.claims import note_of
     from looprepro.cli.collect import tables_of_scale
     from looprepro.cli.plot import present_expansions
-    from looprepro.planning.claims import PAPERS, load_claims
+    from looprepro.planning.claims import claimed_papers, load_claims
     from looprepro.report.page import write_page
 
     wanted = chosen_scale(scale)
@@ -27,7 +27,7 @@ def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
         found,
         note_of(wanted),
         tables_of_scale(results, wanted),
-        [finding for paper in PAPERS for finding in judge(load_claims(paper), found)],
+        [finding for paper in claimed_papers() for finding in judge(load_claims(paper), found)],
         decomposition(Samples(found)),
         {name: expansion.wanted for name, expansion in present_expansions(found).items()},
         _assumptions(),

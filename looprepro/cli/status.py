@@ -52,7 +52,7 @@ def status(
     from looprepro.cli.presence import look, open_queue, presence, trained_by_other_code
     from looprepro.store import Store
 
-    expansions = expansions_of(targets, False, scale, only, seeds, all_if_none=True)
+    expansions = expansions_of(targets, False, scale, only, seeds, all_if_none=True, lenient=True)
     store = Store(runs)
     ids = list({cell.id for expansion in expansions for cell in expansion.cells})
     queue = open_queue(store, say)

@@ -41,7 +41,7 @@ def table(
     """Print a table: mean ± standard error over seeds, n, what is missing, and the paper's number (exit code 1: incomplete)."""
     import shutil
 
-    from looprepro.analysis.fill import build_table
+    from looprepro.analysis.fill import build_table, check_metric
     from looprepro.analysis.references import load_references
     from looprepro.analysis.results import load_results
     from looprepro.analysis.table_plan import table_plan
@@ -55,6 +55,7 @@ def table(
     expansion = expand(loaded, scale or DEFAULT_SCALE, overrides=overrides or (), only=only or (), seeds=seeds)
     wanted = chosen_scale(scale, [expansion])
     found = load_results(results, wanted)
+    check_metric(table_plan(expansion), found.rows)
     built = build_table(
         table_plan(expansion), found.rows, load_references(loaded), drop_diverged=drop_diverged, compare=compare
     )

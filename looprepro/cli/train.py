@@ -67,6 +67,6 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
         for name, count in sorted(measured["metrics"].items()) if measured else ():
             typer.echo(f"T={evaluation.T}  {name}  {count['value']:.6g}  ({count['items']} items)")
     known = reading.presence
-    say(f"{known.status}{': ' + known.cause if known.cause else ''}")
+    say(known.status if known.status == "done" or not known.cause else f"{known.status}: {known.cause}")
     if code:
         raise typer.Exit(code)

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from looprepro.config.base import Frozen
+from looprepro.config.tasks import Group
 
 ARC_TASKS = {"arc1": (400, 400), "arc2": (1000, 120)}
 """Training and evaluation tasks of each version."""
@@ -20,7 +21,7 @@ class StateTrackingTask(Frozen):
     """Read x_1..x_n of a finite group, emit every prefix product; trained short, measured long (Fixed-Point Reasoners, 4.3)."""
 
     kind: Literal["state_tracking"] = "state_tracking"
-    group: str = Field("A5", pattern=r"^[SAZ][1-9][0-9]*$")
+    group: Group = "A5"
     """S_n, A_n or Z_n: "A5" has 60 elements, "S5" 120."""
     alphabet: Literal["all", "generators"] = "all"
     """Letters are drawn from all group elements, or from a small stated generating set."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -203,12 +205,16 @@ def make_injection(config: InjectionConfig, width: int) -> Injection:
 
 def _own_class(name: str) -> type[Injection]:
     module_name, _, class_name = name.partition(":")
+    # A worker finds what lies in the working folder by itself, a console script does not. Behind everything else, so that the
+    # snapshot of a submission goes first.
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"injection '{name}' cannot be loaded: {error}",
-            "Install the package or run where Python finds it; write package.module:Class",
+            "Run from the folder that holds it, or install it; write package.module:Class",
         ) from error
     if not (isinstance(found, type) and issubclass(found, Injection)):
         raise ConfigError(

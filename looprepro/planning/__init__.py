@@ -8,7 +8,7 @@ plan(merge([expansion]), present)
 from looprepro.planning.catalog import available_sweeps, load_sweep, sweeps_folder
 from looprepro.planning.expansion import Expansion, Placement, PlannedCell, PlannedEvaluation, expand, merge
 from looprepro.planning.plan import Item, Plan, budgets, plan
-from looprepro.planning.references import StatedNumber, stated_numbers
+from looprepro.planning.references import StatedNumber, stated_numbers, stated_of
 from looprepro.planning.schema import Sweep
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "merge",
     "plan",
     "stated_numbers",
+    "stated_of",
     "sweeps_folder",
 ]

@@ -120,7 +120,8 @@ class Part(Frozen):
 class Claim(Frozen):
     """One claim of a paper, in our words."""
 
-    id: str = Field(pattern=r"^[CF][0-9]+[a-z]?$")
+    id: str = Field(pattern=r"^[A-Z]+[0-9]+[a-z]?$")
+    """C and a number, F and a number; of claims of one's own, other capital letters."""
     family: str
     """Holm's correction is over the claims of one family."""
     says: str
@@ -139,6 +140,12 @@ class _File(Frozen):
 
 PAPERS = {"rotate_the_loop": "Rotate the Loop", "fixed_point_reasoners": "Fixed-Point Reasoners"}
 """Files of sweeps/claims/ and what their papers are called."""
+
+
+def claimed_papers(folder: Path | None = None) -> list[str]:
+    """Names of the files in sweeps/claims/: the two papers, then a user's own."""
+    found = sorted(file.stem for file in (folder or sweeps_folder() / "claims").glob("*.yaml"))
+    return sorted(found, key=lambda name: (name not in PAPERS, list(PAPERS).index(name) if name in PAPERS else 0))
 
 
 def load_claims(paper: str, folder: Path | None = None) -> tuple[Claim, ...]:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Literal
 
 from looprepro.config.cell import Execution
-from looprepro.config.costs import evaluation_flops, train_flops
+from looprepro.config.costs import evaluation_flops, total_steps, train_flops
 from looprepro.config.presence import Presence
 from looprepro.planning.expansion import PlannedCell, PlannedEvaluation
 
@@ -29,6 +29,8 @@ CPU_FRACTION_OF_PEAK = 0.5
 """The same of a CPU. Measured at scale mini: 0.62 to 0.66 on group words with the loops in C (the same file), 0.4 to 0.55 on
 the cells of table4, 0.4 on those of fprm_depth, whose loops are torch's. Without a C compiler about half of it."""
 
+STEP_SECONDS = 0.005
+"""Assumed to be the least that an update takes, however small the model: starting a few hundred kernels or operations."""
 MOSTLY_MEASURING = 0.25
 """Share of the operations of training from which on measuring blurs the rate of a configuration."""
 
@@ -69,7 +71,8 @@ class Estimator:
             return Estimate(operations / rate, "measured")
         if (rate := self._elsewhere.get(planned.execution)) is not None:
             return Estimate(operations / rate, "scaled")
-        return Estimate(operations / assumed_rate(planned.execution, planned.cell.training.dtype) / 3600, "assumed")
+        arithmetic = operations / assumed_rate(planned.execution, planned.cell.training.dtype)
+        return Estimate(max(arithmetic, left * total_steps(planned.cell) * STEP_SECONDS) / 3600, "assumed")
 
     @cached_property
     def _rates(self) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,10 @@ from looprepro.files.yaml_files import read_yaml
 from looprepro.planning.catalog import sweeps_folder
 from looprepro.planning.keys import nearest
 from looprepro.planning.roles import canonical
+from looprepro.planning.schema import Point, Sweep
+
+MISSPELT = 0.75
+"""Likeness (difflib) from which on the name of a paper is taken for another one's, misspelt."""
 
 
 class StatedNumber(Frozen):
@@ -37,15 +42,17 @@ _Tables = TypeAdapter(dict[str, Annotated[list[StatedNumber], Field(min_length=1
 
 
 def stated_numbers(paper: str, folder: Path | None = None) -> dict[str, list[StatedNumber]]:
-    """Table name -> its stated numbers. :class:`ConfigError` where ``paper`` has no file, or a line of it is wrong."""
+    """Table name -> its stated numbers; none where ``paper`` has no file, as for a study of one's own.
+
+    :class:`ConfigError` where a line of it is wrong, or the name of the paper looks misspelt.
+    """
     folder = folder or sweeps_folder() / "reference"
     path = folder / f"{paper}.yaml"
     if not path.is_file():
         known = sorted(file.stem for file in folder.glob("*.yaml"))
-        raise ConfigError(
-            f"no stated numbers for the paper '{paper}'",
-            f"Did you mean '{nearest(paper, known)}'?" if known else f"Add {path}",
-        )
+        if alike := difflib.get_close_matches(paper, known, 1, MISSPELT):
+            raise ConfigError(f"no stated numbers for the paper '{paper}'", f"Did you mean '{alike[0]}'? Else add {path}")
+        return {}
     document = read_yaml(path)
     try:
         return _Tables.validate_python(document.value)
@@ -53,3 +60,26 @@ def stated_numbers(paper: str, folder: Path | None = None) -> dict[str, list[Sta
         problem = error.errors()[0]
         where = f"{path}:{document.line(problem['loc'])}"
         raise ConfigError(f"{where}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "Correct that line") from error
+
+
+def stated_of(sweep: Sweep) -> list[StatedNumber]:
+    """The numbers that the sweep's paper states for its table. :class:`ConfigError` where one is at no place of it."""
+    numbers = stated_numbers(sweep.paper).get(sweep.name, [])
+    roles = {"T": _budgets(sweep)}
+    for axis, points in sweep.axes.items():
+        own = (item for overlay in sweep.scales.values() for item in overlay.axes.get(axis, ()) if isinstance(item, Point))
+        roles[axis] = {canonical(point.role) for point in (*points, *own)}
+    for number in numbers:
+        for axis, role in number.roles(sweep.layout.rows[0]).items():
+            where = f"sweeps/reference/{sweep.paper}.yaml: {sweep.name}: {number.value}"
+            if axis not in roles:
+                raise ConfigError(f"{where}: the sweep has no axis '{axis}'", f"Did you mean '{nearest(axis, roles)}'?")
+            if role not in roles[axis]:
+                raise ConfigError(f"{where}: axis '{axis}' has no '{role}'", f"Did you mean '{nearest(role, roles[axis])}'?")
+    return numbers
+
+
+def _budgets(sweep: Sweep) -> set[str]:
+    """Roles of the budgets, of the sweep and of each scale that has its own."""
+    own = (overlay.evaluations.budgets or () for overlay in sweep.scales.values())
+    return {canonical(str(budget)) for budgets in (sweep.evaluations.budgets, *own) for budget in budgets}

@@ -89,9 +89,7 @@ class Scale(Frozen):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return value
-        return parse_seeds(str(value))
+        return parse_seeds(",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
 
 
 class SweepFile(Frozen):
@@ -155,8 +153,12 @@ class Sweep(SweepFile):
         )
 
 
+LARGEST_SEED = 2**31 - 1
+
+
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds in the order written, each once. ``ValueError`` on anything that is not "0-4", "0,2,5" or a mixture.
+    """Seeds in the order written, each once. ``ValueError`` on anything that is not "0-4", "0,2,5" or a mixture, and above
+    :data:`LARGEST_SEED`.
 
     >>> parse_seeds("0-3,7")
     (0, 1, 2, 3, 7)
@@ -166,6 +168,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
             raise ValueError(f"seeds '{text}' are not of the form 0-4 or 0,2,5")
+        if int(match[2] or match[1]) > LARGEST_SEED:
+            raise ValueError(f"seeds '{text}' go beyond {LARGEST_SEED}")
         seeds |= dict.fromkeys(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(seeds)
 

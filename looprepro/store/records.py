@@ -67,10 +67,21 @@ def record_of(folder: str, reading: CellReading) -> CellRecord:
         if series:
             record.series.append(series)
         record.attempts.append(_account(record, path, attempt))
+    if cut := _cut_off(record):
+        record.problems.append(Problem(f"{folder}/attempts/*/metrics.jsonl", cut))
     if record.attempts:
         number = reading.result["attempt"] if reading.result else reading.attempts[-1].number
         record.provenance = next((one["provenance"] for one in record.attempts if one["attempt"] == number), {})
     return record
+
+
+def _cut_off(record: CellRecord) -> str:
+    """Why the log of a trained cell is not all of it; "" where it is, or there is none. The last step is always logged."""
+    steps = [line["step"] for attempt in record.metrics for line in attempt if isinstance(line.get("step"), int)]
+    trained = (record.result or {}).get("step")
+    if record.presence.status != "done" or not steps or not isinstance(trained, int) or max(steps) >= trained:
+        return ""
+    return f"it ends at step {max(steps)} of {trained}"
 
 
 def _account(record: CellRecord, path: str, attempt: AttemptReading) -> Document:

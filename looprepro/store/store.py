@@ -108,6 +108,18 @@ class Store:
 
     # Writing -----------------------------------------------------------------------------------------------------
 
+    def unreadable(self, cell_ids: Iterable[str]) -> list[str]:
+        """Those of the cells that have a folder and no cell.json that can be read. :meth:`register` writes it anew."""
+        found = []
+        for cell_id in cell_ids:
+            try:
+                absent = read_document(f"{self._folder(cell_id)}/cell.json") is None
+            except StoreError:
+                absent = True
+            if absent and self.layout.cell(cell_id).is_dir():
+                found.append(cell_id)
+        return found
+
     def register(self, cell_id: str, config: Mapping[str, Any]) -> None:
         """Keep the configuration beside the cell, once. :class:`IdentityCollision` with a diff where it holds another."""
         path = self.layout.cell(cell_id) / "cell.json"

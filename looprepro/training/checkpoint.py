@@ -29,6 +29,7 @@ SCHEMA = 1
 KEPT = 2
 """Checkpoints kept per attempt while training: the newest, and one older in case that is damaged."""
 
+REMEDY = "Train the cell again: looprepro sweep ... --retrain"
 REQUIRED = frozenset({"weights.safetensors", "optimizer.safetensors"})
 
 Tensors = Mapping[str, Tensor]
@@ -87,16 +88,16 @@ def load(folder: Path) -> Checkpoint:
     """Read and verify one checkpoint. :class:`StoreError` where a file is missing, truncated or altered."""
     state = read_json(folder / "state.json")
     if not (isinstance(state, dict) and state.get("schema") == SCHEMA and _is_whole(state, folder)):
-        raise StoreError(f"{folder}/state.json is not a checkpoint of schema {SCHEMA}", "It is skipped; an older one is used")
+        raise StoreError(f"{folder}/state.json is not a checkpoint of schema {SCHEMA}", REMEDY)
     tensors = {}
     for name, checksum in state["sha256"].items():
         file = folder / name
         try:
             if sha256_file(file) != checksum:
-                raise StoreError(f"{file} does not match its checksum", "It is skipped; an older one is used")
+                raise StoreError(f"{file} does not match its checksum", REMEDY)
             tensors[file.stem] = load_file(file)
         except (OSError, SafetensorError) as error:
-            raise StoreError(f"{file} cannot be read: {error}", "It is skipped; an older one is used") from error
+            raise StoreError(f"{file} cannot be read: {error}", REMEDY) from error
     return Checkpoint(folder, int(state["step"]), float(state["seconds"]), tensors, dict(state["extra"]))
 
 
@@ -120,5 +121,5 @@ def load_newest(folders: Iterable[Path]) -> Checkpoint | None:
         try:
             return load(folder)
         except StoreError as error:
-            print(f"checkpoint skipped: {error}", flush=True)
+            print(f"checkpoint skipped, an older one is used: {error.message}", flush=True)
     return None

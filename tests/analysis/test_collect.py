@@ -134,7 +134,7 @@ def test_a_diverged_cell_never_contributes_a_number(source: Any, tmp_path: Path)
 
 
 def test_nothing_to_collect_is_one_line_with_the_remedy(source: Any, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"looprepro sweep table1 --scale mini; looprepro collect --scale mini$"):
+    with pytest.raises(StoreError, match=r"looprepro sweep SWEEP --scale mini; looprepro collect --scale mini$"):
         collect_scale(source, tmp_path, "mini")
     with pytest.raises(StoreError, match="nothing has been collected at scale mini"):
         load_results(tmp_path, "mini")

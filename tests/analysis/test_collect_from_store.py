@@ -36,8 +36,8 @@ def start(store: Store, planned: PlannedCell) -> Attempt:
 def finish(store: Store, planned: PlannedCell) -> None:
     """Train nothing and publish an accuracy of 0.5 + T/100 + seed/10."""
     attempt = start(store, planned)
-    lines = [{"step": step, "loss": 4 / step + planned.cell.seed, "grad_norm": 1.0} for step in (10, 20)]
-    (attempt.path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": 30, "lo')
+    lines = [{"step": step, "loss": 4 / step + planned.cell.seed, "grad_norm": 1.0} for step in (10, 60)]
+    (attempt.path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": 70, "lo')
     (attempt.path / "series.json").write_text(json.dumps({"spectrum": {"x": [0.4], "y": [0.0]}}))
     result = {"status": "done", "step": 60, "reason": "", "resumed": 0, "wall_seconds": 36.0, "device_seconds": 36.0}
     assert attempt.publish_result(result)
@@ -76,7 +76,7 @@ def test_a_finished_sweep_becomes_its_table(store: Store, expansion: Expansion, 
     assert (row["groups"], row["width"], row["commit"], row["device"], row["host"]) == (8, 16, "c0ffee", "CPU", "here")
     series = results.series_of(expansion.cells[0].id)
     assert list(series) == ["grad_norm", "loss", *(f"position_accuracy@T={T}" for T in (2, 4, 6)), "spectrum"]
-    assert series["loss"] == results.series("loss")[expansion.cells[0].id] == ([10.0, 20.0], [0.4, 0.2])
+    assert series["loss"] == results.series("loss")[expansion.cells[0].id] == ([10.0, 60.0], [0.4, 4 / 60])
 
 
 def test_collecting_twice_gives_equal_bytes(store: Store, tmp_path: Path) -> None:

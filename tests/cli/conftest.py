@@ -23,7 +23,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def command(*arguments: str) -> list[str]:
     """The command line of ``looprepro`` in this environment's Python."""
-    return [sys.executable, "-m", "looprepro.cli.main", *arguments]
+    return [sys.executable, "-P", "-m", "looprepro", *arguments]
 
 
 def call(folder: Path, *arguments: str, **more: str) -> Done:

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from looprepro.cli.options import expansions_of, readable_sweeps
+from looprepro.files.errors import ConfigError
+from looprepro.planning import sweeps_folder
+
 Looprepro = Callable[..., Any]
 
 
@@ -171,3 +175,53 @@ def test_truncated_weights_are_named_and_the_rest_stays(
     again = looprepro("sweep", "./tiny.yaml")  # what is done stays done
     assert again.returncode == 0
     assert "nothing to run" in again.stderr
+
+
+def test_a_damaged_configuration_is_named_and_the_sweep_writes_it_anew(
+    finished: tuple[Path, Any, Any], here: Path, looprepro: Looprepro
+) -> None:
+    shutil.copytree(finished[0] / "runs", here / "runs")
+    file = min((here / "runs" / "cells").glob("*-diagonal-*/cell.json"))
+    before = file.read_bytes()
+    file.write_bytes(before[:100])
+    fails(looprepro("geometry", file.parent.name), 1, f"cell.json of {file.parent.name} cannot be read", "Call its sweep again")
+    again = looprepro("sweep", "./tiny.yaml")
+    assert (again.returncode, file.read_bytes()) == (0, before)
+    assert f"{file.parent.name}: its cell.json could not be read and was written anew" in again.stderr
+    assert "nothing to run" in again.stderr
+    assert looprepro("geometry", file.parent.name).returncode == 0
+
+
+def test_a_cut_training_log_is_named(finished: tuple[Path, Any, Any], here: Path, looprepro: Looprepro) -> None:
+    shutil.copytree(finished[0] / "runs", here / "runs")
+    file = min((here / "runs" / "cells").glob("*-diagonal-*/attempts/0001/metrics.jsonl"))
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]) + lines[-1][:20])
+    done = looprepro("collect")
+    assert done.returncode == 1
+    assert re.search(rf"warning: .*{file.parents[2].name}.*metrics.jsonl: it ends at step \d of 8", done.stderr), done.stderr
+
+
+def test_a_misspelt_metric_of_a_table_names_the_nearest(
+    finished: tuple[Path, Any, Any], here: Path, looprepro: Looprepro
+) -> None:
+    text = (here / "tiny.yaml").read_text()
+    (here / "tiny.yaml").write_text(text.replace("metric: last_token_accuracy", "metric: last_token_acuracy"))
+    done = looprepro("table", "./tiny.yaml", "--results", str(finished[0] / "results"))
+    fails(done, 2, "no cell of tiny has the metric 'last_token_acuracy'. Did you mean 'last_token_accuracy'")
+
+
+def test_of_all_sweeps_one_that_cannot_be_read_is_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table1 = (sweeps_folder() / "table1.yaml").read_text(encoding="utf-8")
+    (tmp_path / "table1.yaml").write_text(table1, encoding="utf-8")
+    own = table1.replace("name: table1", "name: own").replace("injection.method: diagonal", 'injection.method: "gone:Own"')
+    (tmp_path / "own.yaml").write_text(own, encoding="utf-8")
+    monkeypatch.setattr("looprepro.planning.catalog.sweeps_folder", lambda: tmp_path)
+    assert [sweep.name for sweep in readable_sweeps(["own", "table1"])] == ["table1"]
+    said = capsys.readouterr().err
+    assert re.match(r"left out: .*own.yaml:\d+: operator module 'gone' is not found", said)
+    with pytest.raises(ConfigError, match="'gone' is not found"):
+        expansions_of(None, True, "smoke", None, None)
+    assert [expansion.sweep.name for expansion in expansions_of(None, True, "smoke", None, None, lenient=True)] == ["table1"]

@@ -35,7 +35,7 @@ def write_example(folder: Path) -> None:
 
 def looprepro(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "looprepro.cli.main", *arguments]
+    command = [sys.executable, "-P", "-m", "looprepro", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -61,3 +61,16 @@ def test_an_edit_of_the_file_is_another_cell(tmp_path: Path) -> None:
     names = [set(re.findall(r'"(a5-[^"]+)"', text)) for text in (before, after)]
     assert names[0]
     assert not names[0] & names[1]
+
+
+def test_every_command_finds_the_class_in_the_working_folder(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    only = ("twist_table.yaml", "--scale", "smoke", "--only", "method=twist", "--seeds", "0")
+    assert looprepro(tmp_path, "sweep", *only, "--executor", "inline").returncode == 0
+    cell = next(path.name for path in (tmp_path / "runs" / "cells").iterdir())
+    for command in (("geometry", cell), ("eval", cell, "T=3")):
+        done = looprepro(tmp_path, *command)
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "cell.yaml").write_text(looprepro(tmp_path, "plan", *only, "--cell", cell).stdout, encoding="utf-8")
+    trained = looprepro(tmp_path, "train", "cell.yaml", "--runs", "others")
+    assert (trained.returncode, trained.stderr.splitlines()[-1]) == (0, "done"), trained.stderr

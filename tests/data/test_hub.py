@@ -76,7 +76,7 @@ def prepare(
     folder: Path,
     environment: dict[str, str],
     *arguments: str,
-    program: Sequence[str] = ("-m", "looprepro.cli.main"),
+    program: Sequence[str] = ("-m", "looprepro"),
     name: str = "fineweb-edu",
 ) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LOOPREPRO"))}

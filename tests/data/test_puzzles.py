@@ -48,7 +48,7 @@ def csv(make: Callable[[int], tuple[str, str]], first: int, count: int) -> bytes
 def prepare(folder: Path, environment: dict[str, str], *names: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LOOPREPRO"))}
     return subprocess.run(
-        [sys.executable, "-m", "looprepro.cli.main", "data", "prepare", *names],
+        [sys.executable, "-m", "looprepro", "data", "prepare", *names],
         cwd=folder,
         env=kept | {"PYTHONPATH": str(CHECKOUT)} | environment,
         capture_output=True,

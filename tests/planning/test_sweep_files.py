@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from looprepro.files.errors import ConfigError
-from looprepro.planning import available_sweeps, load_sweep, stated_numbers
+from looprepro.planning import StatedNumber, available_sweeps, load_sweep, stated_numbers, stated_of, sweeps_folder
 from looprepro.planning.catalog import _natural
 from looprepro.planning.keys import leaves, nearest_key
 
@@ -163,3 +165,42 @@ def test_a_wrong_reference_file_names_its_line(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"p\.yaml:3"):
         stated_numbers("p", tmp_path)
+
+
+def test_a_paper_without_stated_numbers_is_fine_and_one_that_looks_misspelt_is_not(tmp_path: Path) -> None:
+    (tmp_path / "rotate_the_loop.yaml").write_text("{}\n")
+    assert stated_numbers("mine", tmp_path) == {}
+    with pytest.raises(ConfigError, match="Did you mean 'rotate_the_loop'"):
+        stated_numbers("rotate_the_lop", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ({"row": "diagonal", "column": {"grup": "A5"}}, "no axis 'grup'. Did you mean 'group'"),
+        ({"row": "diagonall", "column": {}}, "axis 'method' has no 'diagonall'. Did you mean 'diagonal'"),
+        ({"row": "G=2", "column": {"T": "Tmax"}}, "axis 'T' has no 'Tmax'. Did you mean 'T_max'"),
+    ],
+)
+def test_a_stated_number_at_no_place_of_the_table_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, number: dict[str, Any], message: str
+) -> None:
+    stated = StatedNumber.model_validate(number | {"value": 0.5, "stated_in": "here"})
+    monkeypatch.setattr("looprepro.planning.references.stated_numbers", lambda _paper: {"table1": [stated]})
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        stated_of(load_sweep("table1"))
+
+
+def test_every_number_that_a_paper_states_has_a_place_in_its_table() -> None:
+    numbers = {name: stated_of(load_sweep(name)) for name in available_sweeps()}
+    stated = [name for paper in ("rotate_the_loop", "fixed_point_reasoners") for name in stated_numbers(paper)]
+    assert sorted(name for name, found in numbers.items() if found) == sorted(stated)
+
+
+@pytest.mark.parametrize("seeds", ["[-1]", "99999999999", "[0, 1.5]"])
+def test_seeds_that_no_cell_can_have_are_refused_before_anything_runs(seeds: str, tmp_path: Path) -> None:
+    text = (sweeps_folder() / "table1.yaml").read_text(encoding="utf-8").replace("seeds: 0-1", f"seeds: {seeds}")
+    assert f"seeds: {seeds}" in text
+    (tmp_path / "table1.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="seeds"):
+        load_sweep(tmp_path / "table1.yaml")

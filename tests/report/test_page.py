@@ -55,8 +55,8 @@ def write(results: Results, plan: TablePlan) -> Path:
     table = build_table(plan, results.rows, stated)
     hostile = dataclasses.replace(table, notes=(*table.notes, "a <script>alert(1)</script> & more"))
     claims = judge(load_claims("rotate_the_loop"), results)
-    cells = {"table1": {row["cell"] for row in results.rows}}
-    return write_page(results, "not the paper's numbers.", [hostile], claims, GAINS, cells, ASSUMPTIONS)
+    wanted = {"table1": {row["cell"]: {one["evaluation"] for one in results.rows} for row in results.rows}}
+    return write_page(results, "not the paper's numbers.", [hostile], claims, GAINS, wanted, ASSUMPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,8 @@ def test_equal_results_give_equal_bytes(page: Path, results: Results, plan: Tabl
 
 def test_figures_without_data_are_named(results: Results, plan: TablePlan) -> None:
     bare = dataclasses.replace(results, rows=[row for row in results.rows if not row.get("metric", "").startswith("defect")])
-    cells = {"table1": {row["cell"] for row in results.rows}}
-    text = write_page(bare, "note", [], [], [], cells, "").read_text(encoding="utf-8")
+    wanted = {"table1": {row["cell"]: {one["evaluation"] for one in results.rows} for row in results.rows}}
+    text = write_page(bare, "note", [], [], [], wanted, "").read_text(encoding="utf-8")
     assert "defect: table1 at scale mini has no Toeplitz defect" in text
     assert "No table has rows at this scale." in text
 

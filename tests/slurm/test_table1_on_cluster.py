@@ -20,7 +20,7 @@ SWEEP = ("table1", "--scale", "smoke", "--seeds", "0", "--only", "group=A5")
 def looprepro(*arguments: str, project: Path = PROJECT) -> subprocess.CompletedProcess[str]:
     """The command line of the code in ``project``."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "looprepro.cli.main", *arguments],
+        [sys.executable, "-P", "-m", "looprepro", *arguments],
         env={**os.environ, "PYTHONPATH": str(project)},
         capture_output=True,
         text=True,

@@ -107,7 +107,10 @@ def test_a_record_holds_everything_and_names_what_is_broken(store: Store, finish
     assert list(record.evaluations) == ["T8-a"]
     assert record.metrics == [[{"step": 1}, {"step": 2}]]
     assert record.series == [{"loss": {"x": [1], "y": [2.0]}}]
-    assert record.problems == [Problem(str(evaluations / "T9-b.json"), "it holds a value that is not finite")]
+    assert record.problems == [
+        Problem(str(evaluations / "T9-b.json"), "it holds a value that is not finite"),
+        Problem(str(finished.cell_path / "attempts" / "*" / "metrics.jsonl"), "it ends at step 2 of 30"),
+    ]
 
 
 def test_a_link_inside_a_cell_is_not_followed(store: Store, finished: Attempt, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from looprepro.config.tasks import GROUPS, known_group
 from looprepro.files.errors import ConfigError
-from looprepro.tasks.groups import finite_group
+from looprepro.tasks.groups import MAX_ORDER, _order, finite_group
 
 torch.set_num_threads(1)
 
@@ -143,3 +144,15 @@ def test_a_group_too_large_for_a_table_is_refused_at_once(name):
 def test_an_unknown_group_is_refused(name):
     with pytest.raises(ConfigError, match="unknown group"):
         finite_group(name)
+
+
+@pytest.mark.parametrize("family", GROUPS)
+def test_configurations_take_exactly_the_groups_that_can_be_made(family):
+    fewest, most = GROUPS[family]
+    for points in (fewest - 1, most + 1):
+        with pytest.raises(ValueError, match=f"unknown group '{family}{points}'"):
+            known_group(f"{family}{points}")
+        with pytest.raises(ConfigError):
+            finite_group(f"{family}{points}")
+    assert known_group(f"{family}{most}") == f"{family}{most}"
+    assert _order(family, most) <= MAX_ORDER < _order(family, most + 1)

@@ -24,7 +24,7 @@ def command(fake_cluster, tmp_path: Path) -> Any:
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "looprepro.cli.main", *words],
+            [sys.executable, "-P", "-m", "looprepro", *words],
             env={
                 **os.environ,
                 **fake_cluster.environment,
@@ -159,7 +159,7 @@ def test_watching_ends_when_nothing_is_queued_or_running_any_more(command: Any, 
         "LOOPREPRO_RUNS": str(tmp_path / "runs"),
         "LOOPREPRO_RESULTS": str(tmp_path / "results"),
     }
-    words = [sys.executable, "-u", "-P", "-m", "looprepro.cli.main", "status", *CELLS, "--watch"]
+    words = [sys.executable, "-u", "-P", "-m", "looprepro", "status", *CELLS, "--watch"]
     with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as watching:
         assert watching.stdout
         assert "5 queued" in watching.stdout.readline()
@@ -176,7 +176,7 @@ def test_following_a_log_goes_on_until_the_cell_has_ended(command: Any, store: S
     attempt = store.claim(item.id)
     assert attempt
     (attempt.path / "log.txt").write_text("one\n")
-    words = [sys.executable, "-u", "-P", "-m", "looprepro.cli.main", "logs", item.id[:12], "-f", "--runs", str(store.root)]
+    words = [sys.executable, "-u", "-P", "-m", "looprepro", "logs", item.id[:12], "-f", "--runs", str(store.root)]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as following:
         assert following.stdout
