@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
 import subprocess
@@ -10,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from looprepro.planning import stated_numbers
+from looprepro.planning.claims import claimed_papers, load_claims
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-operator.md").read_text(encoding="utf-8")
@@ -74,3 +78,22 @@ def test_every_command_finds_the_class_in_the_working_folder(tmp_path: Path) -> 
     (tmp_path / "cell.yaml").write_text(looprepro(tmp_path, "plan", *only, "--cell", cell).stdout, encoding="utf-8")
     trained = looprepro(tmp_path, "train", "cell.yaml", "--runs", "others")
     assert (trained.returncode, trained.stderr.splitlines()[-1]) == (0, "done"), trained.stderr
+
+
+def indented(first: str) -> str:
+    """The indented example of the page that begins with the line ``first``."""
+    lines = PAGE.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.strip() == first and line.startswith("      "))
+    rest = itertools.takewhile(lambda line: line.startswith("      "), lines[start:])
+    return "".join(f"{line[6:]}\n" for line in rest)
+
+
+def test_the_pages_own_numbers_and_claims_are_read(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(indented("twist_table:"), encoding="utf-8")
+    (number,) = stated_numbers("mine", tmp_path)["twist_table"]
+    assert (number.row, number.column, number.value) == ("twist", {"group": "A5", "T": "T_max"}, 0.9)
+    for name in ("mine", "fixed_point_reasoners", "rotate_the_loop"):
+        (tmp_path / f"{name}.yaml").write_text(indented("claims:"), encoding="utf-8")
+    assert claimed_papers(tmp_path) == ["rotate_the_loop", "fixed_point_reasoners", "mine"]
+    (claim,) = load_claims("mine", tmp_path)
+    assert (claim.id, claim.parts[0].kind) == ("M1", "greater")
