@@ -29,7 +29,6 @@ SCHEMA = 1
 KEPT = 2
 """Checkpoints kept per attempt while training: the newest, and one older in case that is damaged."""
 
-REMEDY = "Train the cell again: looprepro sweep ... --retrain"
 REQUIRED = frozenset({"weights.safetensors", "optimizer.safetensors"})
 
 Tensors = Mapping[str, Tensor]
@@ -87,17 +86,18 @@ def save(parent: Path, step: int, seconds: float, tensors: Mapping[str, Tensors]
 def load(folder: Path) -> Checkpoint:
     """Read and verify one checkpoint. :class:`StoreError` where a file is missing, truncated or altered."""
     state = read_json(folder / "state.json")
+    remedy = f"Remove {folder} and train again: looprepro sweep ... --retrain"
     if not (isinstance(state, dict) and state.get("schema") == SCHEMA and _is_whole(state, folder)):
-        raise StoreError(f"{folder}/state.json is not a checkpoint of schema {SCHEMA}", REMEDY)
+        raise StoreError(f"{folder}/state.json is not a checkpoint of schema {SCHEMA}", remedy)
     tensors = {}
     for name, checksum in state["sha256"].items():
         file = folder / name
         try:
             if sha256_file(file) != checksum:
-                raise StoreError(f"{file} does not match its checksum", REMEDY)
+                raise StoreError(f"{file} does not match its checksum", remedy)
             tensors[file.stem] = load_file(file)
         except (OSError, SafetensorError) as error:
-            raise StoreError(f"{file} cannot be read: {error}", REMEDY) from error
+            raise StoreError(f"{file} cannot be read: {error}", remedy) from error
     return Checkpoint(folder, int(state["step"]), float(state["seconds"]), tensors, dict(state["extra"]))
 
 

@@ -110,7 +110,7 @@ def _whole(folder: Path) -> checkpoint.Checkpoint:
     except StoreError as error:
         raise StoreError(
             f"the trained weights cannot be used: {error.message}",
-            "Train the cell again: looprepro sweep ... --retrain; numbers measured before stay",
+            f"Remove {folder} and train again: looprepro sweep ... --retrain; numbers measured before stay",
         ) from error
 
 

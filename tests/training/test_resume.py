@@ -205,7 +205,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_previous_one_used(
     damage(folders[1])
     assert checkpoint.load_newest(first.checkpoint_folders()).folder == second_newest  # type: ignore[union-attr]
     log = capsys.readouterr().out
-    assert log.startswith("checkpoint skipped: ")
+    assert log.startswith("checkpoint skipped, an older one is used: ")
     assert "checkpoint-00000008" in log
     assert len(log.splitlines()) == 1
 
