@@ -97,7 +97,7 @@ def _call() -> None:
 
 
 def run() -> None:
-    """What the console script calls (looprepro/__main__.py)."""
+    """What the console script calls (looprepro/__main__.py, where Ctrl-C ends it, too)."""
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     try:
@@ -107,9 +107,6 @@ def run() -> None:
             raise
         say(f"error: {error}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)
     except BrokenPipeError:
         # The reader of our output (head, less) has left: not an error. Python's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -122,9 +122,11 @@ def run_plan(
 
     for expansion in expansions:
         store.record_request(request_document(expansion))
-    planned = {item.cell.id: item.cell.cell for item in made.items}
-    for name in store.unreadable(planned):
-        store.register(name, planned[name].model_dump(mode="json"))
+    at_rest = {
+        item.cell.id: item.cell.cell for item in made.items if item.action == "none"
+    }  # others are registered as they run
+    for name in store.unreadable(at_rest):
+        store.register(name, at_rest[name].model_dump(mode="json"))
         say(f"{name}: its cell.json could not be read and was written anew")
     wanted = [item.cell for item in made.items if item.action != "none"]
     names = " ".join(expansion.sweep.name for expansion in expansions)

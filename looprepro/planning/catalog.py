@@ -12,7 +12,7 @@ from looprepro.files.yaml_files import read_yaml
 from looprepro.planning.expansion import expand
 from looprepro.planning.keys import nearest, settings
 from looprepro.planning.roles import canonical
-from looprepro.planning.schema import Point, Sweep, read_sweep
+from looprepro.planning.schema import Sweep, read_sweep
 
 RESERVED = ("T", "seed")
 """Names that mean something on every axis, so that no axis may have them."""
@@ -109,10 +109,7 @@ def _check_skip(
     sweep: Sweep, path: tuple[str | int, ...], skip: Sequence[Mapping[str, Sequence[str]]], more: Mapping[str, list[str]]
 ) -> None:
     """``more``: what may be named besides the axes, with its values."""
-    known = {**more}
-    for axis, points in sweep.axes.items():
-        own = [point for overlay in sweep.scales.values() for point in overlay.axes.get(axis, ()) if isinstance(point, Point)]
-        known[axis] = [canonical(point.role) for point in (*points, *own)]
+    known = {**more, **{axis: sweep.roles(axis) for axis in sweep.axes}}
     for index, combination in enumerate(skip):
         where = f"{sweep.path}:{sweep.document.line((*path, index))}"
         for name, roles in combination.items():

@@ -14,7 +14,7 @@ from looprepro.files.yaml_files import read_yaml
 from looprepro.planning.catalog import sweeps_folder
 from looprepro.planning.keys import nearest
 from looprepro.planning.roles import canonical
-from looprepro.planning.schema import Point, Sweep
+from looprepro.planning.schema import Sweep
 
 MISSPELT = 0.75
 """Likeness (difflib) from which on the name of a paper is taken for another one's, misspelt."""
@@ -65,10 +65,7 @@ def stated_numbers(paper: str, folder: Path | None = None) -> dict[str, list[Sta
 def stated_of(sweep: Sweep) -> list[StatedNumber]:
     """The numbers that the sweep's paper states for its table. :class:`ConfigError` where one is at no place of it."""
     numbers = stated_numbers(sweep.paper).get(sweep.name, [])
-    roles = {"T": _budgets(sweep)}
-    for axis, points in sweep.axes.items():
-        own = (item for overlay in sweep.scales.values() for item in overlay.axes.get(axis, ()) if isinstance(item, Point))
-        roles[axis] = {canonical(point.role) for point in (*points, *own)}
+    roles = {"T": _budgets(sweep), **{axis: sweep.roles(axis) for axis in sweep.axes}}
     for number in numbers:
         for axis, role in number.roles(sweep.layout.rows[0]).items():
             where = f"sweeps/reference/{sweep.paper}.yaml: {sweep.name}: {number.value}"
@@ -79,7 +76,7 @@ def stated_of(sweep: Sweep) -> list[StatedNumber]:
     return numbers
 
 
-def _budgets(sweep: Sweep) -> set[str]:
+def _budgets(sweep: Sweep) -> list[str]:
     """Roles of the budgets, of the sweep and of each scale that has its own."""
     own = (overlay.evaluations.budgets or () for overlay in sweep.scales.values())
-    return {canonical(str(budget)) for budgets in (sweep.evaluations.budgets, *own) for budget in budgets}
+    return [canonical(str(budget)) for budgets in (sweep.evaluations.budgets, *own) for budget in budgets]

@@ -121,6 +121,11 @@ class Sweep(SweepFile):
 
     _document: Document = PrivateAttr()
 
+    def roles(self, axis: str) -> list[str]:
+        """Canonical roles of the points of ``axis``, those that only some scale has included."""
+        own = (item for overlay in self.scales.values() for item in overlay.axes.get(axis, ()) if isinstance(item, Point))
+        return [canonical(point.role) for point in (*self.axes[axis], *own)]
+
     @property
     def document(self) -> Document:
         """The YAML document, for errors that name a line."""
