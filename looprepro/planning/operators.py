@@ -26,12 +26,17 @@ def source_hash(method: str, where: str) -> str:
         tree = ast.parse(text, str(path))
     except (OSError, SyntaxError, ValueError) as error:
         raise ConfigError(f"{where}: operator '{method}': cannot read {path}: {error}", "Fix that file") from error
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if name not in classes:
         found = f"it defines {', '.join(classes)}" if classes else "it defines no class"
         raise ConfigError(
             f"{where}: operator '{method}': {path} does not define class {name} ({found})",
             "Name the module that defines it: its file is part of the cell's identity",
+        )
+    if not classes[name].bases:
+        raise ConfigError(
+            f"{where}: operator '{method}': class {name} of {path} has no base class",
+            "Derive it from looprepro.models.injections.Injection",
         )
     return sha256_bytes(text)
 

@@ -137,7 +137,7 @@ def test_ten_thousand_cells_expand_and_plan_in_two_seconds_of_processor_time(sma
         assert spent < 2.0
 
 
-OPERATOR = "import nothing_of_that_name\n\n\nclass Mine:\n    pass\n"
+OPERATOR = "import nothing_of_that_name\n\n\nclass Mine(nothing_of_that_name.Injection):\n    pass\n\n\nclass Bare:\n    pass\n"
 
 
 @pytest.fixture
@@ -176,7 +176,8 @@ def test_editing_an_own_operator_makes_other_cells(write, package: Path) -> None
         ("own_operators.inner.map:Mine", r"own_operators\.inner\.map' is missing"),
         ("own_operator:Mine", "own_operator' is missing"),
         ("own_operators.inner.maps.deeper:Mine", "is no package"),
-        ("own_operators.inner.maps:Min", r"does not define class Min \(it defines Mine\)"),
+        ("own_operators.inner.maps:Min", r"does not define class Min \(it defines Mine, Bare\)"),
+        ("own_operators.inner.maps:Bare", r"Bare of .*maps\.py has no base class\. Derive it from"),
         ("own_operators.inner:", "not of the form package.module:Class"),
         ("sys:Mine", "not found|no Python source file"),
     ],
