@@ -24,6 +24,8 @@ LOGARITHMIC = 100.0
 """A series whose largest value is so many times its smallest is drawn on a logarithmic axis."""
 MARKED = 12
 """Lines of at most so many points carry markers."""
+DOTTED = "activation_norm"
+"""Drawn as dots: the layers of an iteration differ more than iterations do, and lines between them would cover each other."""
 
 
 def lines(
@@ -45,39 +47,48 @@ def lines(
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done"]
     panels: dict[tuple[str, ...], dict[str, list[Points]]] = {}
     seeds = set()
-    roles: dict[str, str] = {}
+    roles: dict[str, dict[str, str]] = {axis: {} for axis in (rows_by, *panels_by)}
     for row, points in _with_points(results, rows, series):
-        panel = tuple(str(row.get(f"label_{axis}") or row[f"axis_{axis}"]) for axis in panels_by)
-        panels.setdefault(panel, {}).setdefault(row[f"label_{rows_by}"], []).append(points)
-        roles[row[f"label_{rows_by}"]] = row[f"axis_{rows_by}"]
+        labels = {axis: str(row.get(f"label_{axis}") or row[f"axis_{axis}"]) for axis in roles}
+        for axis, label in labels.items():
+            roles[axis][label] = row[f"axis_{axis}"]
+        panel = tuple(labels[axis] for axis in panels_by)
+        panels.setdefault(panel, {}).setdefault(labels[rows_by], []).append(points)
         seeds.add(row["seed"])
     if not panels:
         raise StoreError(
             f"{sweep} at scale {results.scale} has no series {series}",
             f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
         )
-    panels = dict(sorted(panels.items(), key=lambda item: [(len(text), text) for text in item[0]]))  # 4, 8, 16
+    names, *orders = (in_order(sweep, axis, found) for axis, found in roles.items())
+    panels = dict(
+        sorted(panels.items(), key=lambda item: [order.index(label) for order, label in zip(orders, item[0], strict=True)])
+    )
     figure, axes = new_figure(min(len(panels), 3), -(-len(panels) // 3), width=3.6, height=3.2, legend=1.8)
     drawn: list[dict[str, Any]] = []
     handles: dict[str, Any] = {}
     x_label = next((text for part, text in X_LABELS.items() if part in series), "optimiser step")
-    names = in_order(sweep, rows_by, roles)
     for axis, (panel, found) in zip(axes, panels.items(), strict=False):
         for index, name, runs in ((names.index(name), name, found[name]) for name in names if name in found):
             at = [(x, summary) for x, summary in _summaries(runs) if summary.mean is not None]
             xs, means = [x for x, _ in at], [summary.mean or 0.0 for _, summary in at]
+            dotted, again = series == DOTTED, index >= len(OKABE_ITO)
             (line,) = axis.plot(
                 xs,
                 means,
                 color=OKABE_ITO[index % len(OKABE_ITO)],
-                linestyle="-" if index < len(OKABE_ITO) else "--",
-                marker=MARKERS[index % len(MARKERS)] if len(xs) <= MARKED else None,
-                markersize=4,
+                linestyle="none" if dotted else "--" if again else "-",
+                marker=MARKERS[index % len(MARKERS)] if dotted or len(xs) <= MARKED else None,
+                markersize=3 if dotted else 4,
+                fillstyle="none" if dotted and again else "full",
             )
             handles.setdefault(name, line)
             low = [(s.mean or 0.0) - (s.se or 0.0) for _, s in at]
             high = [(s.mean or 0.0) + (s.se or 0.0) for _, s in at]
-            axis.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            if dotted:
+                axis.vlines(xs, low, high, color=line.get_color(), alpha=0.3)
+            else:
+                axis.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
             here = {"panel": ", ".join(panel), "line": name, "series": series}
             drawn += [here | {"x": x, "mean": s.mean, "se": s.se, "n": s.n} for x, s in at]
         values = [abs(row["mean"]) for row in drawn if row["panel"] == ", ".join(panel) and row["mean"]]

@@ -66,7 +66,7 @@ def drawn(paths: list[Path]) -> list[dict[str, str]]:
 
 def test_lines_are_means_over_the_seeds_that_have_a_point(results: Results) -> None:
     found = drawn(lines(results, results.folder, "x", "fprm_depth", None, "activation_norm", "model", ("layers",)))
-    assert list(dict.fromkeys(line["panel"] for line in found)) == ["4", "16"], "in the order of their numbers"
+    assert list(dict.fromkeys(line["panel"] for line in found)) == ["4", "16"], "in the order of the sweep file"
     pre = [line for line in found if (line["panel"], line["line"]) == ("16", "pre loop")]
     assert [(float(p["x"]), float(p["mean"]), int(p["n"])) for p in pre] == [(1.0, 1.5, 2), (2.0, 10.5, 2), (3.0, 101.0, 1)]
     assert pre[0]["se"] == "0.5"
