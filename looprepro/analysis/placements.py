@@ -43,7 +43,7 @@ def request_document(expansion: Expansion) -> dict[str, Any]:
 
 
 def placements(requests: Iterable[Document]) -> dict[str, list[Placement]]:
-    """Cell id -> its places. The same place asked for twice is one place with the evaluations of both."""
+    """Cell id -> its places. The same place asked for twice is one place with the evaluations of both and the later labels."""
     found: dict[str, dict[tuple[Any, ...], Placement]] = {}
     for request in requests:
         sweep, scale, overrides = request["sweep"], request["scale"], overrides_text(request.get("overrides") or ())
@@ -51,8 +51,9 @@ def placements(requests: Iterable[Document]) -> dict[str, list[Placement]]:
             axes = dict(cell["axes"])
             place = found.setdefault(cell["id"], {}).setdefault(
                 (sweep, scale, overrides, *sorted(axes.items())),
-                Placement(sweep, scale, overrides, axes, dict(cell.get("labels") or {})),
+                Placement(sweep, scale, overrides, axes, {}),
             )
+            place.labels = dict(cell.get("labels") or {})
             for evaluation in cell["evaluations"]:
                 place.evaluations[evaluation["id"]] = (evaluation["role"], int(evaluation["T"]))
     return {cell: list(places.values()) for cell, places in found.items()}

@@ -47,12 +47,12 @@ def lines(
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done"]
     panels: dict[tuple[str, ...], dict[str, list[Points]]] = {}
     seeds = set()
-    roles: dict[str, dict[str, str]] = {axis: {} for axis in (rows_by, *panels_by)}
+    roles: dict[str, dict[str, str]] = {by: {} for by in (rows_by, *panels_by)}
     for row, points in _with_points(results, rows, series):
-        labels = {axis: str(row.get(f"label_{axis}") or row[f"axis_{axis}"]) for axis in roles}
-        for axis, label in labels.items():
-            roles[axis][label] = row[f"axis_{axis}"]
-        panel = tuple(labels[axis] for axis in panels_by)
+        labels = {by: str(row.get(f"label_{by}") or row[f"axis_{by}"]) for by in roles}
+        for by, label in labels.items():
+            roles[by][label] = row[f"axis_{by}"]
+        panel = tuple(labels[by] for by in panels_by)
         panels.setdefault(panel, {}).setdefault(labels[rows_by], []).append(points)
         seeds.add(row["seed"])
     if not panels:
@@ -60,7 +60,7 @@ def lines(
             f"{sweep} at scale {results.scale} has no series {series}",
             f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
         )
-    names, *orders = (in_order(sweep, axis, found) for axis, found in roles.items())
+    names, *orders = (in_order(sweep, by, found) for by, found in roles.items())
     panels = dict(
         sorted(panels.items(), key=lambda item: [order.index(label) for order, label in zip(orders, item[0], strict=True)])
     )

@@ -242,6 +242,15 @@ def test_the_same_request_twice_makes_no_second_row(two_cells: Any, tmp_path: Pa
     assert collect_scale(two_cells, tmp_path, "smoke").rows == 6
 
 
+def test_the_labels_of_the_later_request_stand_in_the_rows(two_cells: Any, tmp_path: Path) -> None:
+    for label in ("first", "second"):
+        two_cells.ask("table1", ("a", "diagonal"))
+        two_cells.asked[-1]["cells"][0]["labels"]["method"] = label
+    collect_scale(two_cells, tmp_path, "smoke")
+    labels = {(row["cell"], row["label_method"]) for row in load_results(tmp_path, "smoke").rows}
+    assert labels == {("a", "second"), ("b", "G=2")}
+
+
 def test_scales_are_kept_apart(two_cells: Any, tmp_path: Path) -> None:
     two_cells.ask("table1", ("a", "diagonal"), scale="mini")
     collect_scale(two_cells, tmp_path, "mini")

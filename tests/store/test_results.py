@@ -145,3 +145,12 @@ def test_a_request_is_kept_once_and_a_broken_one_is_named(store: Store) -> None:
     assert [r["cells"] for r in store.requests("smoke")] == [[{"id": "cell-1"}]]
     assert [str(other) in problem for problem in store.request_problems("smoke")] == [True]
     assert store.requests("paper") == []
+
+
+def test_what_was_asked_for_last_is_read_last(store: Store) -> None:
+    asked = [{"sweep": "x", "scale": "smoke", "overrides": [], "cells": [{"id": f"cell-{i}"}]} for i in range(5)]
+    for turn, i in enumerate((3, 1, 4, 0, 2, 3)):
+        os.utime(store.record_request(asked[i]), (turn, turn))
+    assert [request["cells"][0]["id"] for request in store.requests("smoke")] == [f"cell-{i}" for i in (1, 4, 0, 2, 3)]
+    store.record_request(asked[0])
+    assert store.requests("smoke")[-1]["cells"] == asked[0]["cells"], "asking again makes it the latest"
