@@ -184,7 +184,28 @@ def claims_summary(study: Study) -> str:
     for verdict in VERDICTS[:-1]:
         if ids := [claim["id"] for claim in others if claim["verdict"] == verdict]:
             parts.append(f"Also {verdict}: {', '.join(ids)}.")
+    silent = [claim for claim in others if claim["verdict"] == "no data"]
+    for why, ids in why_silent(silent).items():
+        parts.append(f"No data, {why}: {', '.join(ids)}.")
     return "\n\n".join(parts)
+
+
+def why_silent(claims: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Claims without data by the reason: whether a run at this scale could change that."""
+    found: dict[str, list[str]] = {
+        "since cells have not been run": [],
+        "since they are about another scale": [],
+        "since no sweep decides them (theorems and constructions, which tests hold, and what is not varied here)": [],
+    }
+    waiting, other_scale, elsewhere = found.values()
+    for claim in claims:
+        if any(part["kind"] == "elsewhere" for part in claim["parts"]):
+            elsewhere.append(claim["id"])
+        elif any((part["lacking"] or "").startswith("this is about scale") for part in claim["parts"]):
+            other_scale.append(claim["id"])
+        else:
+            waiting.append(claim["id"])
+    return {why: ids for why, ids in found.items() if ids}
 
 
 def every_claim(study: Study) -> str:

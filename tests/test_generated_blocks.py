@@ -128,6 +128,11 @@ def test_contradicted_claims_are_shown_and_every_claim_is_listed(fill: ModuleTyp
     counts = re.search(r"^\| \*Rotate the Loop\* \| (.*) \|$", summary, re.MULTILINE)
     assert counts is not None
     assert sum(map(int, counts[1].split(" | "))) == len(load_claims("rotate_the_loop"))
+    silent = [c["id"] for c in document["claims"] if c["verdict"] == "no data" and c["family"] != "primary"]
+    lines = re.findall(r"^No data, since .*: (.*)\.$", summary, re.MULTILINE)
+    assert sorted(id for line in lines for id in line.split(", ")) == sorted(silent)
+    assert "F10" in next(line for line in lines if "F11" in line), "theorems stand together"
+    assert "C36" in re.search(r"about another scale: (.*)\.$", summary, re.MULTILINE)[1]  # type: ignore[index]
     everything = fill.every_claim(study)
     for paper in PAPERS:
         for claim in load_claims(paper):
