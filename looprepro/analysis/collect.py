@@ -108,14 +108,15 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     replaced |= superseded_numbers(settings, {(row["cell"], row["evaluation"]) for row in rows if "value" in row})
     rows = [row for row in rows if (row["cell"], row.get("evaluation")) not in replaced]
     cells.forget(replaced)
-    gone = {row["cell"] for row in old_rows} - existing if prune else set()
-    archived = {row["cell"] for row in rows} - existing
+    with_rows = {row["cell"] for row in rows}
+    archived = with_rows - existing
     statuses["archived"] += len(archived & set(wanted))
     statuses["planned"] += len(set(wanted) - set(fresh) - archived)
-    if unknown := cells.keep({row["cell"] for row in rows}):
+    if unknown := cells.keep(with_rows):
         warnings.append(f"{unknown} cells have rows and no line in {CELLS}: an older version collected them, and runs/ is gone")
     write_cells(folder, cells)
-    write_results(folder, rows, merge_series(old_series, series, gone))
+    # A cell that has been trained and not yet measured leaves no row, so no curve either.
+    write_results(folder, rows, merge_series(old_series, series, with_rows))
     return Collected(
         scale,
         folder,

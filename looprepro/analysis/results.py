@@ -130,14 +130,14 @@ def series_table(cells: SeriesOfCells) -> pyarrow.Table:
     )
 
 
-def merge_series(old: pyarrow.Table, new: SeriesOfCells, dropped: set[str]) -> pyarrow.Table:
-    """``old`` without the cells that ``new`` holds or that are ``dropped``, plus ``new``; sorted by cell and series."""
+def merge_series(old: pyarrow.Table, new: SeriesOfCells, cells: set[str]) -> pyarrow.Table:
+    """The series of ``cells``: ``new`` where it has the cell, else ``old``; sorted by cell and series."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    gone = pa.array(sorted(dropped | set(new)), type=pa.string())
-    kept = old.filter(pc.invert(pc.is_in(old["cell"], value_set=gone)))
-    table = pa.concat_tables([kept.select(list(SERIES)), series_table(new)])
+    kept = old.filter(pc.is_in(old["cell"], value_set=pa.array(sorted(cells - set(new)), type=pa.string())))
+    fresh = series_table({cell: series for cell, series in new.items() if cell in cells})
+    table = pa.concat_tables([kept.select(list(SERIES)), fresh])
     order = pc.sort_indices(table, sort_keys=[("cell", "ascending"), ("series", "ascending")])  # stable
     return table.take(order).combine_chunks()
 

@@ -251,6 +251,17 @@ def test_the_labels_of_the_later_request_stand_in_the_rows(two_cells: Any, tmp_p
     assert labels == {("a", "second"), ("b", "G=2")}
 
 
+def test_a_cell_that_is_trained_and_not_measured_leaves_no_curve_either(two_cells: Any, tmp_path: Path) -> None:
+    """collect may run between the last step of a cell and its first measurement."""
+    measured, two_cells.cells["a"].evaluations = two_cells.cells["a"].evaluations, {}
+    collect_scale(two_cells, tmp_path, "smoke")
+    found = load_results(tmp_path, "smoke")
+    assert {row["cell"] for row in found.rows} == set(found.series("loss")) == set(read_cells(tmp_path / "smoke").cell) == {"b"}
+    two_cells.cells["a"].evaluations = measured
+    collect_scale(two_cells, tmp_path, "smoke")
+    assert set(load_results(tmp_path, "smoke").series("loss")) == {"a", "b"}
+
+
 def test_scales_are_kept_apart(two_cells: Any, tmp_path: Path) -> None:
     two_cells.ask("table1", ("a", "diagonal"), scale="mini")
     collect_scale(two_cells, tmp_path, "mini")
