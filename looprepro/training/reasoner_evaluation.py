@@ -145,8 +145,10 @@ class Measurement:
                 metrics[key] = {"value": float(mean), "items": count.items}
             else:
                 series[key + name] = _points([float(i) for i in range(1, len(mean) + 1)], mean.tolist())
-        for key in ("iterations", "effective_layers", "halted", "converged", "confidence"):
+        for key in ("iterations", "effective_layers", "halted", "converged"):
             metrics[key] = {"value": float(joined[key].mean()), "items": items}
+        if bool(joined["confidence"].isfinite().all()):  # a state that overflowed has none, and no residual
+            metrics["confidence"] = {"value": float(joined["confidence"].mean()), "items": items}
         residual = joined["residual"]
         if bool(residual.isfinite().all()):
             metrics["residual"] = {"value": float(residual.median()), "items": items}
