@@ -90,7 +90,7 @@ def _recorded(found: Results, described: Cells, id: str, rows: list[Row]) -> Rec
     logged = series.get("loss", ([], []))[0]
     if len(logged) > 1:
         execution["log_every"] = int(logged[1])  # the first step is logged, then every so many-th
-    numbers = {(row["evaluation"], row["metric"]): (row["value"], row["items"]) for row in rows if row["value"] is not None}
+    numbers = {(row["evaluation"], row["metric"]): (row["value"], row["items"]) for row in rows if row.get("value") is not None}
     evaluations = {name: described.evaluation[name]["settings"] for name in sorted({evaluation for evaluation, _ in numbers})}
     pack, status = first.get("pack") or "", first["status"]
     return Recorded(id, line["config"], evaluations, execution, pack, environment, status, numbers, series)

@@ -55,6 +55,11 @@ def panel_order(panel: str) -> tuple[int, str]:
     return len(panel), panel
 
 
+def first_panel(rows: Iterable[Row]) -> str:
+    """The first task or size, for a picture that has room for one; "" without rows."""
+    return min((panel_of(row) for row in rows), key=panel_order, default="")
+
+
 def of_sweep(rows: Iterable[Row], sweep: str, wanted: Wanted | None = None) -> list[Row]:
     """The rows of one sweep without overrides; ``wanted`` restricts them to its cells and evaluations of today.
 

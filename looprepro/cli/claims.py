@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from looprepro.cli.options import RESULTS, Json, ResultsFolder, Scale, chosen_scale, say
+from looprepro.cli.options import RESULTS, Json, ResultsFolder, Scale, known_scale, say
 
 Only = Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="C1, C5: show these only.", show_default=False)]
 Paper = Annotated[
@@ -54,7 +54,7 @@ def claims(
     unknown = set(only or ()) - set(known)
     if unknown:
         raise ConfigError(f"no claim is called {sorted(unknown)[0]}", f"There are {', '.join(known)}")
-    wanted = chosen_scale(scale)
+    wanted = known_scale(scale)
     found = load_results(results, wanted)
     judged = {name: judge(claims, found) for name, claims in loaded.items()}
     gains = decomposition(Samples(found)) if "rotate_the_loop" in loaded else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale, expansions_of, readable_sweeps, say, sweep_names
+from looprepro.cli.options import RESULTS, ResultsFolder, Scale, expansions_of, known_scale, readable_sweeps, say, sweep_names
 
 if TYPE_CHECKING:
     from looprepro.analysis.results import Results
@@ -43,7 +43,7 @@ def plot(
     from looprepro.report.plots import plot as draw
 
     if not figures:
-        _every_figure(chosen_scale(scale), results)
+        _every_figure(known_scale(scale), results)
         return
     for figure in figures:
         if figure not in (*FIGURES, "fixed_point"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from looprepro.cli.options import RESULTS, ResultsFolder, Scale, chosen_scale
+from looprepro.cli.options import RESULTS, ResultsFolder, Scale, known_scale
 
 
 def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
@@ -21,7 +21,7 @@ def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
     from looprepro.planning.claims import claimed_papers, load_claims
     from looprepro.report.page import write_page
 
-    wanted = chosen_scale(scale)
+    wanted = known_scale(scale)
     found = load_results(results, wanted)
     path = write_page(
         found,

@@ -28,6 +28,8 @@ TRAINING_PUZZLES = 1000
 """Of Sudoku-Extreme's 3.8 million, as in HRM; the 1000 mazes are all there are."""
 SAMPLE_SEED = 0
 """Which of them. HRM and TRM draw them unseeded."""
+PARTS = ("train", "test")
+"""Folders of a data set."""
 HEADER = ("source", "question", "answer", "rating")
 """Columns of both data sets."""
 Pair = tuple[str, str]
@@ -58,10 +60,12 @@ def _prepare(name: str, repository: str, folder: Path, options: Options, say: Sa
     options.only(name, "revision")
     if is_prepared(folder):
         return str(read_json(folder / MANIFEST)["summary"])
+    if foreign := next(_foreign(folder), None):
+        raise StoreError(f"{foreign} is not ours", "Choose another --out, or move it away")
     parts: dict[str, int] = {}
     train = HubRows(repository, options.revision, "train", HEADER, offline=STAND_INS.capitalize(), say=say)
     test = HubRows(repository, train.commit, "test", HEADER, offline=STAND_INS.capitalize(), say=say)
-    for split, rows in (("train", train), ("test", test)):
+    for split, rows in zip(PARTS, (train, test), strict=True):
         say(f"{name}: reading {split}")
         pairs = _pairs(rows)
         chosen = _sample(pairs, TRAINING_PUZZLES) if split == "train" else pairs
@@ -78,6 +82,15 @@ def _prepare(name: str, repository: str, folder: Path, options: Options, say: Sa
     }
     write_json(folder / MANIFEST, manifest)
     return summary
+
+
+def _foreign(folder: Path) -> Iterator[Path]:
+    """What no preparation that was stopped leaves behind: those of HRM and TRM have identifiers.json beside the parts."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name in PARTS and path.is_dir():
+            yield from (file for file in path.iterdir() if not (file.name == "dataset.json" or file.match("all__*.npy")))
+        elif path.suffix != ".tmp":
+            yield path
 
 
 def _pairs(rows: Iterable[dict[str, Any]]) -> Iterator[Pair]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of, panel_order
+from looprepro.analysis.samples import Wanted, distinct, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save
@@ -24,7 +24,7 @@ FLOOR = 1e-17
 def defect(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None) -> list[Path]:
     """Every seed as a dot, the mean as a line, on the sweep's first task or size."""
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") in PROBES and row["status"] == "done"]
-    panel = min((panel_of(row) for row in rows), key=panel_order, default="")
+    panel = first_panel(rows)
     rows = [row for row in rows if panel_of(row) == panel]
     if not rows:
         raise StoreError(

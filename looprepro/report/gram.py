@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import Method, Wanted, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import Method, Wanted, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import new_figure, save
@@ -65,11 +65,11 @@ def gram(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted |
 
 def _panels(results: Results, sweep: str, wanted: Wanted | None) -> list[Panel]:
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done"]
-    first_panel = min((panel_of(row) for row in rows), default="")
+    first = first_panel(rows)
     grams = {name: results.series(name) for name in SERIES}
     lowest_seed: dict[Method, Row] = {}
     for row in sorted(rows, key=lambda row: (row["seed"], row["cell"])):
-        if panel_of(row) == first_panel and row["cell"] in grams[SPHERE]:
+        if panel_of(row) == first and row["cell"] in grams[SPHERE]:
             lowest_seed.setdefault(method_of(row), row)
     methods = sorted(lowest_seed)
     several = next((method for method in methods if method.groups > 1), None)

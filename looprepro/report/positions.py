@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.analysis.results import Results
-from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import Wanted, distinct, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import OKABE_ITO, new_figure, save
@@ -18,7 +18,7 @@ LINES = ("-", "--", "-.", ":")
 def positions(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None) -> list[Path]:
     """Mean over distinct seeds with a band of one standard error, on the sweep's first task or size."""
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done" and row.get("T") is not None]
-    panel = min((panel_of(row) for row in rows), default="")
+    panel = first_panel(rows)
     rows = [row for row in rows if panel_of(row) == panel]
     budgets = sorted({row["T"] for row in rows})
     curves = {T: results.series(f"position_accuracy@T={T}") for T in budgets}

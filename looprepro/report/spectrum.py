@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from looprepro.analysis.results import Points, Results
-from looprepro.analysis.samples import Method, Wanted, method_of, of_sweep, panel_of
+from looprepro.analysis.samples import Method, Wanted, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
 from looprepro.files.errors import StoreError
 from looprepro.report.figure import GREY, OKABE_ITO, new_figure, save
@@ -60,12 +60,12 @@ def spectrum(results: Results, folder: Path, stem: str, sweep: str, wanted: Want
 
 def _panels(results: Results, sweep: str, wanted: Wanted | None) -> list[Panel]:
     rows = of_sweep(results.rows, sweep, wanted)
-    first_panel = min((panel_of(row) for row in rows), default="")
+    first = first_panel(rows)
     trained, initial = results.series("spectrum"), results.series("spectrum@0")
     best: dict[Method, Panel] = {}
     for row in sorted(rows, key=lambda row: (row["seed"], row["cell"])):
         cell = row["cell"]
-        if panel_of(row) != first_panel or (cell not in trained and cell not in initial):
+        if panel_of(row) != first or (cell not in trained and cell not in initial):
             continue
         method = method_of(row)
         is_trained = cell in trained and row["status"] == "done"

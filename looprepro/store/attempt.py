@@ -143,10 +143,11 @@ class Attempt:
             "deterministic": deterministic,
         }
         with self._lock:
-            self._closed = True
+            self._closed = self.ended = True
+            if not self.path.is_dir():
+                return  # a removed attempt must not come back as one without an owner
             (self.path / BALLAST).unlink(missing_ok=True)
             create_exclusive(self.path / "end.json", pretty_json(document).encode("utf-8"))
-            self.ended = True
 
     def _signed(self, document: Mapping[str, Any]) -> Document:
         return {**document, "schema": SCHEMA, "nonce": self.nonce, "attempt": self.number}

@@ -74,3 +74,12 @@ def test_without_results_there_is_nothing_to_repeat(looprepro: Looprepro) -> Non
     done = looprepro("repeat")
     assert (done.returncode, done.stdout) == (1, "")
     assert "error: " in done.stderr
+
+
+def test_a_cell_that_diverged_diverges_again(looprepro: Looprepro, here: Path) -> None:
+    asked = ("./tiny.yaml", "--seeds", "0", "--only", "method=diagonal", "training.lr=1e30", "training.clip=1e30")
+    assert looprepro("sweep", *asked).returncode == 0, "diverged is a result"
+    assert looprepro("collect", "--partial").returncode == 0
+    done = looprepro("repeat")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "the same, bit for bit" in done.stdout

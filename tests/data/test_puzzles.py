@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from looprepro.data.catalog import Options, ensure, entry
-from looprepro.data.puzzles import TRAINING_PUZZLES, _sample, tokens_of, write_part
+from looprepro.data.puzzles import TRAINING_PUZZLES, _foreign, _sample, prepare_maze_hard, tokens_of, write_part
 from looprepro.files.errors import StoreError
 from looprepro.files.json_files import read_json
 
@@ -102,6 +102,23 @@ def test_both_parts_are_read_from_one_commit(loopback_hub: Callable[..., Any], t
     read = {tuple(asked.split()[1].rsplit("/", 2)[1:]) for asked in hub.requests if "/resolve/" in asked and ".csv" in asked}
     assert read == {(began_with, "train.csv"), (began_with, "test.csv")}
     assert read_json(tmp_path / "data" / "maze-hard" / "manifest.json")["source"]["revision"] == began_with
+
+
+@pytest.mark.parametrize("foreign", ["identifiers.json", "train/notes.txt", "test/deeper/all__inputs.npy"])
+def test_files_of_others_are_refused_and_stay(tmp_path: Path, foreign: str) -> None:
+    """Asked before the network is; a folder that HRM's scripts built has identifiers.json."""
+    path = tmp_path / "data" / "maze-hard" / foreign
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(StoreError, match="is not ours"):
+        prepare_maze_hard(tmp_path / "data" / "maze-hard", Options(), print)
+    assert path.read_text() == "mine"
+
+
+def test_what_a_stopped_preparation_left_is_not_foreign(tmp_path: Path) -> None:
+    write_part(tmp_path / "train", [maze(1)], "# SGo", 900)
+    (tmp_path / ".test.0a1b2c.tmp").mkdir()
+    assert list(_foreign(tmp_path)) == list(_foreign(tmp_path / "nothing")) == []
 
 
 def test_without_network_one_line_says_so(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -73,6 +74,14 @@ def test_a_failed_evaluation_attempt_leaves_the_cell_done_and_says_why(store: St
     _claim(store).end("failed", "ValueError: T16 went wrong")
     presence = store.presence(["cell-1"])["cell-1"]
     assert (presence.status, presence.cause, presence.attempts) == ("done", "ValueError: T16 went wrong", 2)
+
+
+def test_the_end_of_an_attempt_does_not_bring_a_removed_cell_back(store: Store) -> None:
+    attempt = _claim(store)
+    shutil.rmtree(store.root / "cells" / "cell-1")
+    attempt.end("superseded", "its cell was removed")
+    assert attempt.ended
+    assert not (store.root / "cells" / "cell-1").exists()
 
 
 def test_hours_add_up_over_attempts(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from looprepro.tasks.puzzles.task import PuzzleBatch, PuzzleTask
 from looprepro.tasks.task import Count
 from looprepro.training import reasoner_evaluation
 from looprepro.training.reasoner import build_reasoner
-from looprepro.training.reasoner_evaluation import Measurement, difficulty_values, readout_marks
+from looprepro.training.reasoner_evaluation import Measurement, Reader, difficulty_values, readout_marks
 from looprepro.training.reasoners import task_of
 from looprepro.training.slots import counted_positions, initial_states
 
@@ -127,10 +128,31 @@ def test_activation_norms_are_those_of_the_layers() -> None:
 
 
 def test_norms_of_an_exploding_loop_end_before_the_first_that_is_not_finite() -> None:
-    cell = make_cell({"residual_scale": "none", "convolution": "none", "state_std": 1e30})
-    _, document = measured(cell, halting="fixed", T=5)
-    norms = document["series"]["activation_norm@T=5"]["y"]
-    assert all(norm < float("inf") for norm in norms)
+    cell = make_cell()
+    task = task_of(cell)
+    measurement = Measurement(build_reasoner(cell, task), task, cell, ReasonerEvaluation(T=5, items=4), CPU)
+    reader = Reader(measurement, task.evaluation_examples(torch.arange(4)))
+    for size in (1.0, 2.0, float("inf"), 1.0):
+        if record := reader.probe():
+            record(torch.full((4, 18, 16), size))
+    assert measurement.tally.norms == [4.0, 8.0], "16 coordinates of 1, then of 2"
+
+
+def test_an_overflowed_state_has_no_confidence_and_does_not_stop_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that are not finite are no JSON: the evaluation would be lost after the training."""
+    cell = make_cell()
+    task = task_of(cell)
+    model = build_reasoner(cell, task)
+    plain = model.decode
+
+    def decode(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, halting = plain(z)
+        return logits, halting * float("nan")
+
+    monkeypatch.setattr(model, "decode", decode)
+    document = Measurement(model, task, cell, ReasonerEvaluation(T=3, items=8), CPU).document()
+    assert "confidence" not in document["metrics"]
+    json.dumps(document, allow_nan=False)
 
 
 def trained_to_stop(cell: Cell, after: int) -> tuple[Reasoner, PuzzleTask]:
