@@ -42,6 +42,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SCALE = "mini"
 PAGES = ("README.md", "docs/mini-study.md", "docs/pilots.md", "docs/reproducing.md", "docs/sensitivity.md")
 BLOCK = re.compile(r"(?P<head><!-- generated: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
+ANOTHER_SCALE = re.compile(r"^this is about scale|^\S+ has no .* at scale ")
+"""What a claim lacks where no run at this scale could decide it."""
 VERDICTS = ("supported", "contradicted", "undecided", "single run", "no data")
 GPU_BYTES = 80e9
 """Memory of the H100 that the profiles in slurm/ are for."""
@@ -177,7 +179,8 @@ def claims_summary(study: Study) -> str:
         table(
             ("paper", *VERDICTS), [(f"*{paper}*", *(count[verdict] for verdict in VERDICTS)) for paper, count in counts.items()]
         ),
-        f"The primary claims, and all that are contradicted at scale {study.scale}:",
+        f"The primary claims, and all that are contradicted at scale {study.scale}"
+        f"{'' if study.scale == 'paper' else ', whose puzzles are generated stand-ins and not the benchmarks'}:",
         claim_rows(shown),
     ]
     others = [claim for claim in claims if claim not in shown]
@@ -193,15 +196,15 @@ def claims_summary(study: Study) -> str:
 def why_silent(claims: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Claims without data by the reason: whether a run at this scale could change that."""
     found: dict[str, list[str]] = {
-        "since cells have not been run": [],
+        "since finished runs are missing": [],
         "since they are about another scale": [],
-        "since no sweep decides them (theorems and constructions, which tests hold, and what is not varied here)": [],
+        "since no sweep decides them (theorems, constructions, what is not varied or not run here)": [],
     }
     waiting, other_scale, elsewhere = found.values()
     for claim in claims:
         if any(part["kind"] == "elsewhere" for part in claim["parts"]):
             elsewhere.append(claim["id"])
-        elif any((part["lacking"] or "").startswith("this is about scale") for part in claim["parts"]):
+        elif any(ANOTHER_SCALE.search(part["lacking"] or "") for part in claim["parts"]):
             other_scale.append(claim["id"])
         else:
             waiting.append(claim["id"])

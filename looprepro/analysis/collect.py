@@ -116,7 +116,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
         warnings.append(f"{unknown} cells have rows and no line in {CELLS}: an older version collected them, and runs/ is gone")
     write_cells(folder, cells)
     # A cell that has been trained and not yet measured leaves no row, so no curve either.
-    write_results(folder, rows, merge_series(old_series, series, with_rows))
+    write_results(folder, rows, merge_series(old_series, series, with_rows | damaged))
     return Collected(
         scale,
         folder,

@@ -15,7 +15,7 @@ class Frozen(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers_are_no_booleans(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool):
+        if any(isinstance(one, bool) for one in (value if isinstance(value, list | tuple) else (value,))):
             allowed = cls.model_fields[str(info.field_name)].annotation
             if bool not in (get_args(allowed) or (allowed,)):
                 raise ValueError("true and false are no values here")

@@ -262,6 +262,14 @@ def test_a_cell_that_is_trained_and_not_measured_leaves_no_curve_either(two_cell
     assert set(load_results(tmp_path, "smoke").series("loss")) == {"a", "b"}
 
 
+def test_a_damaged_measurement_does_not_take_the_curve_of_its_cell(two_cells: Any, tmp_path: Path) -> None:
+    collect_scale(two_cells, tmp_path, "smoke")
+    for document in two_cells.cells["a"].evaluations.values():
+        document["metrics"] = {"last_token_accuracy": "torn"}
+    assert collect_scale(two_cells, tmp_path, "smoke").problems
+    assert set(load_results(tmp_path, "smoke").series("loss")) == {"a", "b"}
+
+
 def test_scales_are_kept_apart(two_cells: Any, tmp_path: Path) -> None:
     two_cells.ask("table1", ("a", "diagonal"), scale="mini")
     collect_scale(two_cells, tmp_path, "mini")

@@ -63,6 +63,7 @@ LINES = {  # replacement of one piece of the small sweep -> (line of the mistake
     ),
     "budget that is no whole number": (("maximum: 4", "maximum: 3"), 23, ["budget 'T_max/2'", "whole number"]),
     "true where a number belongs": (("steps: 100", "steps: true"), 12, ["training.steps", "true and false are no values here"]),
+    "true among budgets": (("budgets: [T_max/2,", "budgets: [true,"), 23, ["true and false are no values here"]),
     "T = 0": (("budgets: [T_max/2,", "budgets: [0,"), 23, ["budget '0'", "at least 1"]),
     "one budget twice": (("budgets: [T_max/2,", "budgets: [4,"), 23, ["'4' and 'T_max' are both T = 4"]),
     "unknown axis in the layout": (("rows: [method]", "rows: [methods]"), 24, ["no axis 'methods'", "'method'"]),

@@ -32,7 +32,7 @@ def row(model: str, layers: str, seed: int, metric: str, value: float, **more: A
         "axis_model": model,
         "label_model": f"{model} loop",
         "axis_layers": layers,
-        "label_layers": layers,
+        "label_layers": {"4": "4, the fewest", "16": "16"}.get(layers, layers),
         "metric": metric,
         "value": value,
         **more,
@@ -66,11 +66,24 @@ def drawn(paths: list[Path]) -> list[dict[str, str]]:
 
 def test_lines_are_means_over_the_seeds_that_have_a_point(results: Results) -> None:
     found = drawn(lines(results, results.folder, "x", "fprm_depth", None, "activation_norm", "model", ("layers",)))
-    assert list(dict.fromkeys(line["panel"] for line in found)) == ["4", "16"], "in the order of the sweep file"
+    assert list(dict.fromkeys(line["panel"] for line in found)) == ["4, the fewest", "16"], "in the order of the sweep file"
     pre = [line for line in found if (line["panel"], line["line"]) == ("16", "pre loop")]
     assert [(float(p["x"]), float(p["mean"]), int(p["n"])) for p in pre] == [(1.0, 1.5, 2), (2.0, 10.5, 2), (3.0, 101.0, 1)]
     assert pre[0]["se"] == "0.5"
     assert pre[2]["se"] == "", "one run has no standard error"
+
+
+def test_norms_by_layer_are_dots_since_layers_alternate(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    styles = {}
+
+    def keep(figure: Any, folder: Path, stem: str, drawn: Any) -> list[Path]:
+        styles[stem] = {line.get_linestyle() for line in figure.axes[0].get_lines()}
+        return save(figure, folder, stem, drawn)
+
+    monkeypatch.setattr("looprepro.report.lines.save", keep)
+    for series in ("activation_norm", "alpha_1"):
+        lines(results, results.folder, series, "fprm_depth", None, series, "model", ("layers",))
+    assert styles == {"activation_norm": {"None"}, "alpha_1": {"-"}}
 
 
 def test_lines_over_training_need_no_evaluation(results: Results) -> None:
@@ -124,7 +137,7 @@ def test_a_picture_names_its_stand_in_and_its_lines_stand_as_in_the_table() -> N
 def test_runs_of_an_older_sweep_stay_out_and_nothing_to_draw_is_said(results: Results) -> None:
     wanted = {f"FPRM-4-{seed}": {"T2-x"} for seed in (0, 1)}
     found = drawn(lines(results, results.folder, "x", "fprm_depth", wanted, "activation_norm", "model", ("layers",)))
-    assert {(line["panel"], line["line"]) for line in found} == {("4", "FPRM loop")}
+    assert {(line["panel"], line["line"]) for line in found} == {("4, the fewest", "FPRM loop")}
     with pytest.raises(
         StoreError, match=r"fprm_depth at scale smoke has no series residual_by_layers.*looprepro sweep fprm_depth"
     ):
