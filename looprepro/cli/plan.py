@@ -143,7 +143,7 @@ def print_plan(expansions: Sequence[Expansion], made: Plan, *, every_cell: bool 
     entries = sum(expansion.entries for expansion in expansions)
     shared = f" (of {entries} entries: equal cells are one)" if entries != made.wanted else ""
     typer.echo(f"{names} at scale {expansions[0].scale}{over}: {made.wanted} cells{shared}")
-    rare: tuple[State, ...] = ("diverged", "wait", "failed", "needs retraining", "untrained")
+    rare: tuple[State, ...] = ("diverged", "wait", "needs retraining", "untrained")
     others = [f"{counts[state]} {state}" for state in rare if counts[state]]
     typer.echo("  " + ", ".join([f"{counts['done']} done", f"{len(made.to_run)} to run", *others]))
     typer.echo(f"  evaluations: {made.evaluations_done} of {made.evaluations_wanted} done")

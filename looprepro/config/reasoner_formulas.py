@@ -181,7 +181,7 @@ def carried_bytes(cell: Cell) -> float:
 def held_bytes(cell: Cell) -> float:
     """Parameters with gradients, moments and average, the puzzle table, and all slots' states before and after a window."""
     if isinstance(cell.model, LoopedTransformer):
-        return _bridge_parameters(cell, cell.model) + 2 * carried_bytes(cell)
+        return _bridge_parameter_bytes(cell, cell.model) + 2 * carried_bytes(cell)
     task, model, training = reasoner_parts(cell)
     each = OPTIMIZER_BYTES + (4 if training.ema else 0) + (2 if training.dtype == "bfloat16" else 0)
     table = 4 * task.puzzle_identifiers * model.width if model.prefix else 0
@@ -229,7 +229,7 @@ def _bridge_flops(cell: Cell, model: LoopedTransformer) -> float:
     return 3.0 * training.batch * once
 
 
-def _bridge_parameters(cell: Cell, model: LoopedTransformer) -> float:
+def _bridge_parameter_bytes(cell: Cell, model: LoopedTransformer) -> float:
     words, _, training = _bridge(cell)
     return (formulas.parameters(model, words) + 2 * model.width + 2) * (OPTIMIZER_BYTES + (4 if training.ema else 0))
 

@@ -77,10 +77,10 @@ class HubText:
                 failures += 1
                 if failures >= TRIES:
                     raise StoreError(
-                        f"the transfer of {self.repository} broke {TRIES} times: {_brief(error)}", self._offline
+                        f"the transfer of {self.repository} broke {TRIES} times: {brief(error)}", self._offline
                     ) from error
                 self._state = self.cursor()  # only now: a state per row would cost more than the row
-                self._say(f"transfer broken ({_brief(error)}): going on in {failures} s")
+                self._say(f"transfer broken ({brief(error)}): going on in {failures} s")
                 time.sleep(failures)
 
     def cursor(self) -> Any:
@@ -99,7 +99,7 @@ class HubText:
                     f"the hub has no {self.repository} at {self._revision or 'its main branch'}", self._offline
                 ) from error
             except _network_errors() as error:
-                raise StoreError(f"the hub does not answer: {_brief(error)}", self._offline) from error
+                raise StoreError(f"the hub does not answer: {brief(error)}", self._offline) from error
             if self._commit is None:
                 raise StoreError(f"the hub names no commit of {self.repository}", "Give --revision")
         return self._commit
@@ -110,7 +110,7 @@ class HubText:
         try:
             found = load_dataset(self.repository, self.subset, split=self.split, streaming=True, revision=self._resolved())
         except (ValueError, FileNotFoundError) as error:  # an unknown subset, or one without files
-            raise ConfigError(f"{self.repository}: {_brief(error)}", "Choose one of its subsets with --subset") from error
+            raise ConfigError(f"{self.repository}: {brief(error)}", "Choose one of its subsets with --subset") from error
         return found.select_columns([self.column])
 
 
@@ -121,5 +121,5 @@ def _network_errors() -> tuple[type[BaseException], ...]:
     return (OSError, httpx2.HTTPError, EOFError)
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
     return (" ".join(str(error).split()) or type(error).__name__)[:160]

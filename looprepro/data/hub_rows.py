@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from looprepro.data.hub import HubText, _brief
+from looprepro.data.hub import HubText, brief
 from looprepro.files.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,4 +48,4 @@ class HubRows(HubText):
         try:
             return load_dataset(self.repository, split=self.split, streaming=True, revision=self._resolved(), features=features)
         except (ValueError, FileNotFoundError) as error:
-            raise ConfigError(f"{self.repository}: {_brief(error)}", "Give another --revision") from error
+            raise ConfigError(f"{self.repository}: {brief(error)}", "Give another --revision") from error

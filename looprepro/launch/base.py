@@ -18,7 +18,6 @@ from looprepro.planning.expansion import PlannedCell
 from looprepro.planning.packs import pack_of
 from looprepro.store import Store
 
-FINAL = ("done", "diverged", "failed", "cancelled")
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",

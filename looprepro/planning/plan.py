@@ -14,7 +14,7 @@ from looprepro.planning.expansion import PlannedCell, PlannedEvaluation
 from looprepro.planning.packs import packs
 
 Action = Literal["train", "resume", "evaluate", "none", "wait"]
-State = Literal["done", "diverged", "train", "resume", "evaluate", "wait", "failed", "needs retraining", "untrained"]
+State = Literal["done", "diverged", "train", "resume", "evaluate", "wait", "needs retraining", "untrained"]
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -103,13 +103,12 @@ class Plan:
 def plan(
     cells: Sequence[PlannedCell],
     present: Mapping[str, Presence],
-    retry_failed: bool = True,
     retrain: bool = False,
 ) -> Plan:
     """Decide for every cell. A cell that ``present`` does not name has never been tried.
 
-    ``retry_failed``: failed cells run again. ``retrain``: cells whose weights are gone and that lack an evaluation are
-    trained again; without it they are named and never started. Diverged is a result and is never retried.
+    Failed cells run again. ``retrain``: cells whose weights are gone and that lack an evaluation are trained again;
+    without it they are named and never started. Diverged is a result and is never retried.
     """
     nothing = Presence()
     estimator = Estimator(cells, present)
@@ -117,7 +116,7 @@ def plan(
     for cell in cells:
         known = present.get(cell.id, nothing)
         missing = tuple(e for e in cell.evaluations if e.id not in known.evaluations)
-        action, state, reason = _decide(known, missing, retry_failed, retrain and cell.trains)
+        action, state, reason = _decide(known, missing, retrain and cell.trains)
         if action in ("train", "resume") and not cell.trains:
             action, state, reason = "none", "untrained", f"not trained ({known.status}), and nothing here trains it"
         hours: float | None = 0.0
@@ -135,9 +134,7 @@ def budgets(Ts: Iterable[int]) -> str:
     return ", ".join(f"T={T}" + (f" ({n} settings)" if n > 1 else "") for T, n in Counter(Ts).items())
 
 
-def _decide(
-    known: Presence, missing: Sequence[PlannedEvaluation], retry_failed: bool, retrain: bool
-) -> tuple[Action, State, str]:
+def _decide(known: Presence, missing: Sequence[PlannedEvaluation], retrain: bool) -> tuple[Action, State, str]:
     cause = f": {known.cause}" if known.cause else ""
     lacking = f"{budgets(e.evaluation.T for e in missing)} not evaluated"
     status = known.status
@@ -156,8 +153,6 @@ def _decide(
         return "wait", "wait", f"running at step {known.step}" if status == "running" and known.step else status
     if status == "planned" and not known.attempts and not known.step:
         return "train", "train", "no attempt yet"
-    if status == "failed" and not retry_failed:
-        return "none", "failed", f"failed{cause} (not retried)"
     again = {"failed": f"failed{cause} (retry)", "planned": "not finished"}.get(status, f"{status}{cause}")
     if known.has_weights and missing:
         return "evaluate", "evaluate", f"{again}; {lacking}"

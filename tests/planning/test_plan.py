@@ -87,14 +87,6 @@ def test_budgets_that_differ_in_other_settings_only_are_counted() -> None:
     assert budgets([256] * 15 + [8]) == "T=256 (15 settings), T=8"
 
 
-def test_failed_cells_stay_where_they_are_not_retried() -> None:
-    planned = plan([CELL], {CELL.id: Presence("failed", "out of memory", attempts=1)}, retry_failed=False)
-    assert planned.items[0].reason == "failed: out of memory (not retried)"
-    assert planned.to_run == ()
-    assert planned.counts["failed"] == 1
-    assert not planned.complete
-
-
 def test_a_cell_that_needs_retraining_starts_only_when_asked() -> None:
     present = {CELL.id: Presence("done", evaluations=SOME, archived=True)}
     silent = plan([CELL], present)
@@ -121,17 +113,15 @@ presences = st.builds(
 )
 
 
-@given(
-    st.lists(st.none() | presences, min_size=len(EXPANSION.cells), max_size=len(EXPANSION.cells)), st.booleans(), st.booleans()
-)
-def test_counts_always_add_up_to_the_cells_wanted(found: list[Presence | None], retry: bool, retrain: bool) -> None:
+@given(st.lists(st.none() | presences, min_size=len(EXPANSION.cells), max_size=len(EXPANSION.cells)), st.booleans())
+def test_counts_always_add_up_to_the_cells_wanted(found: list[Presence | None], retrain: bool) -> None:
     present = {cell.id: known for cell, known in zip(EXPANSION.cells, found, strict=True) if known is not None}
-    planned = plan(EXPANSION.cells, present, retry, retrain)
+    planned = plan(EXPANSION.cells, present, retrain)
     assert sum(planned.counts.values()) == planned.wanted == len(EXPANSION.cells)
     assert [item.cell.id for item in planned.items] == [cell.id for cell in EXPANSION.cells]
     assert planned.evaluations_done + sum(len(item.missing) for item in planned.items) == planned.evaluations_wanted == 60
     for item in planned.items:
-        assert (item.action == "none") == (item.state in ("done", "diverged", "failed", "needs retraining"))
+        assert (item.action == "none") == (item.state in ("done", "diverged", "needs retraining"))
         assert item.reason
         if item.state == "done":
             assert not item.missing

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from looprepro.tasks.puzzles.square import Ints, turned
 
 WALL, OPEN, START, GOAL, PATH = 1, 2, 3, 4, 5
-ALPHABET = "# SGo"
-"""Character number i is token i + 1."""
 
 
 def random_walls(side: int, share: float, keys: Ints) -> Ints:
