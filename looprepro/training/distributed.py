@@ -144,9 +144,14 @@ def lead(count: int, device: torch.device) -> Ranks:
         return Ranks()
     rendezvous = tempfile.TemporaryDirectory(prefix="looprepro-ranks-")
     file = (Path(rendezvous.name) / "store").as_uri()
-    followers = [_start(rank, count, file) for rank in range(1, count)]
-    ranks = join(Place(0, count, 0, file), device)
-    ranks.followers, ranks._rendezvous = followers, rendezvous
+    ranks = Ranks(0, count, 0, [], rendezvous)
+    try:
+        for rank in range(1, count):
+            ranks.followers.append(_start(rank, count, file))
+        join(Place(0, count, 0, file), device)
+    except BaseException:  # the caller gets nothing that it could leave
+        ranks.leave(failed=True)
+        raise
     return ranks
 
 

@@ -40,9 +40,13 @@ def _evaluate(cell: Cell, trained: Checkpoint, evaluations: Sequence[Evaluation]
 def _trainer(cell: Cell, execution: Execution, device: torch.device) -> LanguageTrainer:
     task = task_of(cell)  # before any other process is started: a missing corpus is found here
     ranks = lead(execution.ranks, device)
-    ranks.tell({"cell": cell.model_dump(mode="json"), "execution": execution.model_dump(mode="json")})
-    ranks.tell(task.content)
-    return LanguageTrainer(cell, task, execution, device, ranks)
+    try:
+        ranks.tell({"cell": cell.model_dump(mode="json"), "execution": execution.model_dump(mode="json")})
+        ranks.tell(task.content)
+        return LanguageTrainer(cell, task, execution, device, ranks)
+    except BaseException:  # the others wait for a trainer that will not come, and would hold their GPUs meanwhile
+        ranks.leave(failed=True)
+        raise
 
 
 def _follower(cell: Cell, execution: Execution, device: torch.device, ranks: Ranks) -> LanguageTrainer:

@@ -18,7 +18,7 @@ from looprepro.config.identity import cell_id
 from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import read_json, write_json
 from looprepro.store import Store
-from looprepro.training import checkpoint, texts
+from looprepro.training import checkpoint, distributed, texts
 from looprepro.training.distributed import Ranks, lead
 from looprepro.training.place import place
 from looprepro.training.run import run_cell
@@ -108,6 +108,57 @@ def test_a_follower_that_finds_another_corpus_leaves(language_cell, corpus: Path
     with pytest.raises(StoreError, match=r"rank 1 of the cell ended with exit code 1"), made:
         made.train_step()
     assert f"and rank 0 trains on {made.task.content[:12]}" in capfd.readouterr().err
+
+
+def test_a_trainer_that_cannot_be_built_leaves_no_rank_behind(language_cell, corpus: Path, monkeypatch) -> None:
+    led: list[tuple[Ranks, subprocess.Popen[bytes]]] = []
+
+    def lead_and_note(count: int, device: torch.device) -> Ranks:
+        ranks = lead(count, device)
+        led.append((ranks, ranks.followers[0]))
+        return ranks
+
+    def too_large(*_: object) -> None:
+        raise MemoryError("weights do not fit")
+
+    monkeypatch.setattr(texts, "lead", lead_and_note)
+    monkeypatch.setattr(texts, "LanguageTrainer", too_large)
+    try:
+        with pytest.raises(MemoryError, match="weights do not fit"):
+            FAMILY.trainer(language_cell(data=corpus), TOGETHER, CPU)
+        assert not dist.is_initialized()
+        assert led[0][1].returncode is not None
+    finally:
+        led[0][0].leave(failed=True)
+
+
+def test_ranks_that_do_not_meet_are_ended(monkeypatch, tmp_path: Path) -> None:
+    """Also where only some of the others could be started."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(rank: int, count: int, rendezvous: str) -> subprocess.Popen[bytes]:
+        if count == 3 and rank == 2:
+            raise OSError("no more processes")
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        return started[-1]
+
+    def nobody_comes(*_: object) -> Ranks:
+        raise RuntimeError("timed out")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(distributed, "_start", start)
+    monkeypatch.setattr(distributed, "join", nobody_comes)
+    try:
+        for count, reason in ((2, "timed out"), (3, "no more processes")):
+            with pytest.raises((RuntimeError, OSError), match=reason) as caught:
+                lead(count, CPU)
+            assert list(tmp_path.iterdir()) == []
+            del caught  # until here it kept the frame of lead, whose end would remove the folder as well
+        assert [process.poll() for process in started] == [-9, -9]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def test_the_place_is_read_off_torchruns_and_slurms_variables(monkeypatch) -> None:
