@@ -163,7 +163,8 @@ class Worker:
         """What the heartbeat thread beats for."""
         self._run_cell = run_cell
         self._run_pack: RunPack | None = None
-        self._provenance: Provenance | None = None
+        self._provenances: dict[str, Provenance] = {}
+        """By the device that is wanted: cells of one manifest may differ in it."""
 
     @property
     def leaving(self) -> bool:
@@ -378,18 +379,23 @@ class Worker:
     def _devices(self, task: Task) -> float:
         """What an attempt of ``task`` holds: a device per rank, or its part of a GPU. A CPU is counted in processes."""
         ranks = int(task.execution.get("ranks", 1))
-        shares_gpu = ranks == 1 and self._provenance is not None and "cuda" in self._provenance.extra
+        shares_gpu = ranks == 1 and "cuda" in self._provenance(task).extra
         return 1.0 / self.manifest.processes if shares_gpu else float(ranks)
 
     def _contents(self, task: Task, extra: Mapping[str, Any] | None = None) -> dict[str, bytes]:
-        if self._provenance is None:
-            self._provenance = provenance(**_device(str(task.execution.get("device", "auto"))))
+        found = self._provenance(task)
         settings = {key: task.execution.get(key) for key in ("threads", "compile", "tf32")}
         if task.execution.get("micro_batch") is not None:
             settings["micro_batch"] = task.execution["micro_batch"]
         dtype = task.config.get("training", {}).get("dtype")
-        known = {**self._provenance.extra, **settings, "dtype": dtype, "seed": task.config.get("seed"), **(extra or {})}
-        return replace(self._provenance, extra=known).contents()
+        known = {**found.extra, **settings, "dtype": dtype, "seed": task.config.get("seed"), **(extra or {})}
+        return replace(found, extra=known).contents()
+
+    def _provenance(self, task: Task) -> Provenance:
+        wanted = str(task.execution.get("device", "auto"))
+        if wanted not in self._provenances:
+            self._provenances[wanted] = provenance(**_device(wanted))
+        return self._provenances[wanted]
 
 
 def run_manifest(

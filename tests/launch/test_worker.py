@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from looprepro.config.cell import Execution
 from looprepro.launch.base import Work, manifest_of
 from looprepro.store import Attempt, Store
 from looprepro.worker import INTERRUPTED, Stop, main, run_manifest
@@ -108,6 +110,32 @@ def test_processes_that_share_a_gpu_are_given_a_part_of_it_and_cores_are_not_sha
     assert run_manifest(manifest_of(store, [work], {}, processes=2), run_cell=training.run_cell) == 0
     end = _end(store, work.id)
     assert end["device_seconds"] == pytest.approx(end["seconds"] / part, abs=2e-3)
+
+
+@pytest.mark.parametrize("wanted", [("auto", "cpu", "auto"), ("cpu", "auto", "cpu")])
+def test_each_cell_is_recorded_on_its_own_device_and_counted_there(
+    store: Store, make_work: MakeWork, training: ModuleType, monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...]
+) -> None:
+    asked: list[str] = []
+
+    def device(name: str) -> dict[str, str]:
+        asked.append(name)
+        return {} if name == "cpu" else {"device": "H100", "driver": "580", "cuda": "13.0"}
+
+    monkeypatch.setattr("looprepro.worker._device", device)
+    monkeypatch.setenv("FAKE_STEP_SECONDS", "0.01")
+    work = [replace(item, execution=Execution(device=name)) for item, name in zip(make_work(3), wanted, strict=True)]
+    assert run_manifest(manifest_of(store, work, {}, processes=2), run_cell=training.run_cell) == 0
+    for item in work:
+        said = json.loads((store.layout.attempts(item.id) / "0001" / "provenance.json").read_text())
+        end = _end(store, item.id)
+        if item.execution.device == "cpu":
+            assert (said["device"], "driver" in said, "cuda" in said) == (said["cpu"], False, False)
+            assert end["device_seconds"] == pytest.approx(end["seconds"], abs=2e-3)
+        else:
+            assert (said["device"], said["driver"], said["cuda"]) == ("H100", "580", "13.0")
+            assert end["device_seconds"] == pytest.approx(end["seconds"] / 2, abs=2e-3)
+    assert asked == list(wanted[:2])  # once each: nvidia-smi takes its time
 
 
 @pytest.mark.parametrize(
