@@ -231,14 +231,17 @@ class Worker:
                 beat_seconds=self.manifest.beat_seconds,
             )
         except LoopreproError as error:
-            # Nothing of the cell can be written, so its cause can only be said here.
-            print(f"{task.id}: {error}", file=sys.stderr, flush=True)
-            self.exit_code = max(self.exit_code, error.exit_code if isinstance(error, IdentityCollision) else 1)
-            return "failed"
+            return self._refused(task, error)
         if attempt is None:
             return "held"
         attempt.devices = self._devices(task)
         return attempt
+
+    def _refused(self, task: Task, error: LoopreproError) -> Verdict:
+        """The store does not take a cell. Nothing of it can be written, so its cause can only be said here."""
+        print(f"{task.id}: {error}", file=sys.stderr, flush=True)
+        self.exit_code = max(self.exit_code, error.exit_code if isinstance(error, IdentityCollision) else 1)
+        return "failed"
 
     def verdict_after(self, task: Task, attempt: Attempt) -> Verdict:
         """Where a cell stands after its attempt was run."""
@@ -268,17 +271,20 @@ class Worker:
 
     def _give_up(self, task: Task) -> Verdict:
         """End a cell as failed whose attempts were lost too often: claimed once more, only to say so."""
-        attempt = self.store.claim(
-            task.id,
-            needed=lambda: self.judge(task, owned_by_nobody=True) == "lost",
-            contents=self._contents(task),
-        )
-        if attempt is None:
-            return "held"
-        earlier = self.store.reading(task.id).attempts[:-1]
-        step = max(one.step for one in earlier)
-        cause = f"{self.manifest.tries} attempts in a row without progress, at step {step}: {earlier[-1].cause}"
-        attempt.end("failed", cause, step)
+        try:
+            attempt = self.store.claim(
+                task.id,
+                needed=lambda: self.judge(task, owned_by_nobody=True) == "lost",
+                contents=self._contents(task),
+            )
+            if attempt is None:
+                return "held"
+            earlier = self.store.reading(task.id).attempts[:-1]
+            step = max(one.step for one in earlier)
+            cause = f"{self.manifest.tries} attempts in a row without progress, at step {step}: {earlier[-1].cause}"
+            attempt.end("failed", cause, step)
+        except LoopreproError as error:
+            return self._refused(task, error)
         return "failed"
 
     def _missing(self, task: Task, reading: CellReading) -> list[tuple[str, Mapping[str, Any]]]:

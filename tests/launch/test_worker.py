@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from looprepro.config.cell import Execution
+from looprepro.files.errors import StoreError
 from looprepro.launch.base import Work, manifest_of
 from looprepro.store import Attempt, Store
 from looprepro.worker import INTERRUPTED, Stop, main, run_manifest
@@ -354,6 +355,38 @@ def test_an_end_that_cannot_be_written_ends_the_worker(
     work = make_work(3)
     assert run_manifest(manifest_of(store, work, {}, wait=True), run_cell=training.run_cell) == 1
     assert [store.reading(item.id).exists for item in work] == [True, False, False]
+
+
+def test_a_cell_that_cannot_even_be_given_up_costs_no_other_cell(
+    store: Store,
+    make_work: MakeWork,
+    training: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    work = make_work(3)
+    for item in work[:2]:
+        store.register(item.id, item.config)
+        for _ in range(3):
+            attempt = store.claim(item.id)
+            assert attempt is not None
+            attempt.end("interrupted", "interrupted by SIGUSR2", 0)
+    claim = Store.claim
+
+    def first_is_read_only(self: Store, cell_id: str, **given: Any) -> Attempt | None:
+        if cell_id == work[0].id:
+            raise StoreError("attempts cannot be written: read-only")
+        return claim(self, cell_id, **given)
+
+    monkeypatch.setattr(Store, "claim", first_is_read_only)
+    manifest = manifest_of(store, work, {}, submission=str(tmp_path / "submission"))
+    assert run_manifest(manifest, run_cell=training.run_cell) == 1
+    assert f"{work[0].id}: attempts cannot be written: read-only" in capfd.readouterr().err
+    presence = list(store.presence(item.id for item in work).values())
+    assert [one.attempts for one in presence] == [3, 4, 1]
+    assert [one.status for one in presence[1:]] == ["failed", "done"]
+    assert "3 attempts in a row without progress" in presence[1].cause
 
 
 def test_a_manifest_that_is_none_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
