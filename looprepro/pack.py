@@ -93,7 +93,7 @@ class Pack:
         unfinished = INTERRUPTED in self.exit_codes
         if self.signal is signal.SIGUSR2 and unfinished and self.document.get("requeue", True):
             requeue()
-        return INTERRUPTED if self.signal and unfinished else max(code for code in self.exit_codes if code != INTERRUPTED)
+        return INTERRUPTED if unfinished else max(self.exit_codes)
 
     def _called_off(self, cells: Sequence[str]) -> frozenset[str]:
         return frozenset(cell for cell in cells if is_called_off(self.submission, cell))

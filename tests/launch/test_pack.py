@@ -139,6 +139,19 @@ def test_a_job_that_is_ended_from_outside_checkpoints_and_leaves_the_queue_alone
     assert {store.reading(item.id).attempts[0].status for item in work} == {"interrupted"}
 
 
+def test_a_job_of_which_one_process_alone_is_interrupted_says_that_work_is_missing(
+    store: Store, make_work: MakeWork, start, journal, tmp_path: Path
+) -> None:
+    work = make_work(2, steps=40)
+    process = start(work, FAKE_STEP_SECONDS="0.05")
+    wait_for_steps(store, work)
+    (child,) = (entry["pid"] for entry in journal() if entry["seed"] == 0)
+    os.kill(child, signal.SIGTERM)
+    assert finish(process)[0] == 130
+    assert not (tmp_path / "scontrol").exists()
+    assert [store.reading(item.id).attempts[0].status for item in work] == ["interrupted", "done"]
+
+
 def test_a_cell_cancelled_while_it_runs_stops_and_the_others_finish(store: Store, make_work: MakeWork, start) -> None:
     work = make_work(2, steps=100)
     process = start(work, FAKE_STEP_SECONDS="0.05")
