@@ -64,8 +64,11 @@ def _newest(store: Store, cell: str) -> Path | None:
     own = store.log_files(cell)
     if own:
         return own[-1]
-    for submission in reversed(Submissions(store).open()):
+    submissions = Submissions(store)
+    for submission in reversed(submissions.open()):
         if cell in submission.places:
             files = [path for path in submission.log_files(submission.places[cell][0]) if path.stat().st_size]
             return files[-1] if files else None
+    for line in submissions.problems():
+        say(line)
     return None

@@ -37,7 +37,7 @@ def look(queue: Queue | None, ids: Sequence[str], say: Callable[[str], None]) ->
 
 
 def open_queue(store: Store, say: Callable[[str], None]) -> Queue | None:
-    """The store's submissions and a scheduler to ask; None where nothing is submitted."""
+    """The store's submissions and a scheduler to ask; None where nothing is submitted. Says which submissions are broken."""
     from looprepro.launch.queue import Queue
     from looprepro.launch.scheduler import Scheduler
     from looprepro.store.submissions import Submissions
@@ -45,6 +45,8 @@ def open_queue(store: Store, say: Callable[[str], None]) -> Queue | None:
     submissions = Submissions(store)
     prefix = submissions.prefix
     open_ = submissions.open() if prefix else []
+    for line in submissions.problems() if prefix else ():
+        say(line)
     if prefix is None or not open_:
         return None
     return Queue(store, Scheduler(prefix, interval=max(one.poll_seconds for one in open_), say=say))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from looprepro.config.presence import Presence
+from looprepro.files.errors import ConfigError, StoreError
 from looprepro.launch.queue_status import YOUNG_SECONDS, TaskView, ended_words, presence_of, view_task
 from looprepro.launch.scheduler import Scheduler
 from looprepro.launch.scheduler_answers import Snapshot
@@ -107,11 +108,13 @@ class Queue:
     def _holder(self, reading: CellReading, number: int, launch: str, owner: Owner | None) -> str:
         highest = reading.highest
         if number:
-            mine = self._of_launch(launch, reading.id)
+            mine, broken = self._of_launch(launch, reading.id)
             if mine is not None:
                 why = self._held_by(reading, mine)
                 if why:
                     return why
+            elif broken:  # its job may wait or run: never a second one
+                return f"perhaps submitted as {broken}, which cannot be read"
             elif owner is not None and not is_dead(owner, self._age(reading.id, number)):
                 return f"being submitted by process {owner.pid} on {owner.host}"
         if highest is not None and highest.status == "running" and not self._is_known_over(reading):
@@ -128,15 +131,25 @@ class Queue:
         view = self.view(submission, index)
         return "" if view.kind == "over" else f"{view.kind} as {submission.name}"
 
-    def _of_launch(self, launch: str, cell: str) -> Submission | None:
-        """The submission that a reservation led to; looked up now, for it may be younger than our list of them."""
+    def _of_launch(self, launch: str, cell: str) -> tuple[Submission | None, str]:
+        """(the submission that a reservation led to, else the name of a broken one that it may have led to); looked up now,
+        for it may be younger than our list of them."""
         try:
             names = [name for name in os.listdir(self.submissions.folder) if name.startswith(f"{launch}-")]
         except FileNotFoundError:
-            return None
+            return None, ""
         known = {one.name: one for one in self.open}
-        found = (known.get(name) or self.submissions.read(name) for name in names)
-        return next((one for one in found if cell in one.places), None)
+        broken = ""
+        for name in names:
+            try:
+                one = known.get(name) or self.submissions.read(name)
+            except (StoreError, ConfigError):
+                if not (self.submissions.folder / name / "over.json").exists():
+                    broken = name
+                continue
+            if cell in one.places:
+                return one, ""
+        return None, broken
 
     def _age(self, cell: str, number: int) -> float:
         path = self.store.layout.cell(cell) / "queue" / f"{number:04d}.json"

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.files.atomic import create_exclusive, explained, temporary_name
-from looprepro.files.errors import StoreError
+from looprepro.files.errors import ConfigError, LoopreproError, StoreError
 from looprepro.files.json_files import pretty_json
 from looprepro.store.layout import SCHEMA, checked_name, read_document
 from looprepro.store.owner import Owner, current_owner, is_dead
@@ -103,21 +103,39 @@ class Submissions:
         return f"looprepro-{document['id']}-" if document else None
 
     def open(self) -> list[Submission]:
-        """Submissions that are not known to be over, in the order of their creation."""
+        """Submissions that are not known to be over, in the order of their creation; broken ones are left out
+        (:meth:`problems` names them)."""
+        found = [one for one in self._read_open() if isinstance(one, Submission)]
+        return sorted(found, key=lambda one: (one.created, one.name))
+
+    def problems(self) -> list[str]:
+        """One line per submission that is not known to be over and cannot be read."""
+        return sorted(str(error) for error in self._read_open() if isinstance(error, LoopreproError))
+
+    def _read_open(self) -> Iterator[Submission | LoopreproError]:
         self.store.layout.refuse_links(self.folder)
         try:
             names = [entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")]
         except FileNotFoundError:
-            return []
-        found = [self.read(name) for name in names if not os.path.exists(self.folder / name / "over.json")]
-        return sorted(found, key=lambda one: (one.created, one.name))
+            return
+        for name in names:
+            if os.path.exists(self.folder / name / "over.json"):
+                continue
+            try:
+                yield self.read(name)
+            except (StoreError, ConfigError) as error:  # the latter: a folder whose name is none of ours
+                yield error
 
     def read(self, name: str) -> Submission:
         """One submission; :class:`StoreError` where its file is broken."""
         path = self.folder / checked_name(name)
-        document = read_document(path / "submission.json")
+        remedy = f"Move the folder out of {self.folder}"
+        try:
+            document = read_document(path / "submission.json")
+        except StoreError as error:  # without that file the folder would be no better
+            raise StoreError(error.message, remedy) from error
         if document is None:
-            raise StoreError(f"{path} is no submission", "Move the folder away")
+            raise StoreError(f"{path} is no submission", remedy)
         submitted = read_document(path / "submitted.json")
         refused = read_document(path / "refused.json")
         try:
@@ -135,7 +153,7 @@ class Submissions:
                 (path / "over.json").exists(),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"{path} is no submission: {error}", "Move the folder away") from error
+            raise StoreError(f"{path} is no submission: {error}", remedy) from error
 
     def reservation(self, cell_id: str) -> tuple[int, str, Owner | None]:
         """(number, launch, owner) of a cell's latest reservation; number 0 where it has none."""

@@ -15,6 +15,7 @@ from looprepro.store import Store
 
 PROJECT = Path(__file__).resolve().parents[3]
 CELLS = ("table1", "--scale", "smoke", "--seeds", "0", "--only", "group=A5")
+OTHER_CELLS = ("table1", "--scale", "smoke", "--seeds", "1", "--only", "group=A5")
 SLURM = ("--executor", "slurm", "--profile", "test")
 
 
@@ -112,6 +113,31 @@ def test_submitted_cells_are_queued_in_status_and_cancelled_by_cancel(command: A
     assert fake_cluster.calls("scancel")[0]["arguments"] == ["1"]
     after = json.loads(command("status", *CELLS, "--json").stdout)
     assert after["sweeps"][0]["status"] == {"cancelled": 5}
+
+
+def test_a_broken_submission_is_named_and_left_out_of_every_command(command: Any, fake_cluster, tmp_path: Path) -> None:
+    assert command("sweep", *CELLS, *SLURM).returncode == 1
+    (broken,) = (tmp_path / "runs" / "submissions").iterdir()
+    assert command("sweep", *OTHER_CELLS, *SLURM).returncode == 1
+    (broken / "submission.json").write_text("")
+    remedy = f"Move the folder out of {broken.parent}"
+    for words in (("status", *CELLS), ("plan", *CELLS), ("status", *OTHER_CELLS)):
+        done = command(*words)
+        assert done.returncode == 0, done.stderr
+        (line,) = [line for line in done.stderr.splitlines() if str(broken) in line]
+        assert line.endswith(remedy)
+    assert "5 queued" in done.stdout
+    again = command("sweep", *CELLS, *SLURM)
+    assert again.returncode == 1
+    assert f"5 cells are perhaps submitted as {broken.name}, which cannot be read" in again.stderr
+    assert len(fake_cluster.jobs()) == 2
+    cancelled = command("cancel")
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert remedy in cancelled.stderr
+    assert "5 cells cancelled" in cancelled.stderr
+    broken.rename(tmp_path / "away")
+    assert command("status", *CELLS).stderr == ""
+    assert "submitted: 5 cells" in command("sweep", *CELLS, *SLURM).stderr
 
 
 def test_status_asks_no_scheduler_where_nothing_is_submitted(command: Any, fake_cluster) -> None:
