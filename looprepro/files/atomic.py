@@ -111,7 +111,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def create_folder_with(path: Path, writer: Callable[[Path], None]) -> None:
-    """Let ``writer`` fill a temporary sibling folder, sync every file in it, then rename it to ``path``.
+    """Let ``writer`` fill a temporary sibling folder, sync every file and folder below it, then rename it to ``path``.
 
     ``path`` must not exist as a non-empty folder: what has a name is finished and never changes. Raises :class:`StoreError`.
     """
@@ -121,10 +121,11 @@ def create_folder_with(path: Path, writer: Callable[[Path], None]) -> None:
         try:
             temporary.mkdir(parents=True)
             writer(temporary)
-            for file in temporary.iterdir():
-                with open(file, "rb") as written:
-                    os.fsync(written.fileno())
-            fsync_folder(temporary)
+            for folder, _, files in os.walk(temporary, topdown=False):
+                for file in files:
+                    with open(Path(folder, file), "rb") as written:
+                        os.fsync(written.fileno())
+                fsync_folder(Path(folder))
             os.rename(temporary, path)
             fsync_folder(path.parent)
         finally:

@@ -47,7 +47,7 @@ class Source:
         if self.diff:
             documents["changes.diff"] = self.diff.encode("utf-8", "surrogateescape")
         for path, data in {**self.files, **documents}.items():
-            write_bytes(folder / path, data, durable=False)
+            write_bytes(folder / path, data, durable=False)  # who names the folder syncs all of it
             os.chmod(folder / path, 0o444 & ~_umask())
 
 

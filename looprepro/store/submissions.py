@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from looprepro.files.atomic import create_exclusive, explained, temporary_name
+from looprepro.files.atomic import create_exclusive, create_folder_with
 from looprepro.files.errors import ConfigError, LoopreproError, StoreError
 from looprepro.files.json_files import pretty_json
 from looprepro.store.layout import SCHEMA, checked_name, read_document
@@ -191,18 +190,11 @@ class Submissions:
         self.store.layout.refuse_links(folder)
         if folder.is_dir():
             return folder
-        temporary = temporary_name(folder)
-        with explained(folder):
-            try:
-                temporary.mkdir(parents=True)
-                writer(temporary)
-                try:
-                    os.rename(temporary, folder)
-                except OSError:
-                    if not folder.is_dir():  # another command kept the same source meanwhile
-                        raise
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            create_folder_with(folder, writer)
+        except StoreError:
+            if not folder.is_dir():  # another command kept the same source meanwhile
+                raise
         return folder
 
     def create(
@@ -229,18 +221,16 @@ class Submissions:
             "source": source,
             "jobs": [[{"id": cell.id, "after": cell.after} for cell in job] for job in jobs],
         }
-        temporary = temporary_name(path)
-        with explained(path):
-            try:
-                for folder in ("manifests", "logs", "cancelled"):
-                    (temporary / folder).mkdir(parents=True)
-                files = {"submission.json": _bytes(document), "script.sh": script.encode("utf-8", "surrogateescape")}
-                files |= {f"manifests/{index}.json": _bytes(manifest) for index, manifest in enumerate(manifests)}
-                for file, data in files.items():
-                    (temporary / file).write_bytes(data)  # the folder has no name yet that anybody reads
-                os.rename(temporary, path)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
+        files = {"submission.json": _bytes(document), "script.sh": script.encode("utf-8", "surrogateescape")}
+        files |= {f"manifests/{index}.json": _bytes(manifest) for index, manifest in enumerate(manifests)}
+
+        def fill(target: Path) -> None:
+            for folder in ("manifests", "logs", "cancelled"):
+                (target / folder).mkdir()
+            for file, data in files.items():
+                (target / file).write_bytes(data)
+
+        create_folder_with(path, fill)
         return path / "script.sh"
 
     def record_submitted(self, name: str, job: int, *, adopted: bool) -> None:

@@ -231,3 +231,27 @@ def test_the_submitted_source_is_whole_and_read_only(make_sweep: MakeSweep) -> N
     files = [path for path in source.rglob("*") if path.is_file()]
     assert not [path for path in files if path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)]
     assert not [path for path in files if path.suffix == ".pyc"]
+
+
+def test_a_source_and_a_submission_are_on_the_disk_before_they_have_their_names(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves an empty submission.json, or half a source that is trusted for ever."""
+    synced: set[str] = set()
+    unsynced: dict[str, list[Path]] = {}
+    fsync, rename = os.fsync, os.rename
+
+    def noted(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def checked(source: Path, target: Path) -> None:
+        unsynced[Path(target).parent.name] = [path for path in (source, *source.rglob("*")) if str(path) not in synced]
+        rename(source, target)
+
+    monkeypatch.setattr("looprepro.files.atomic.os.fsync", noted)
+    monkeypatch.setattr("looprepro.files.atomic.os.rename", checked)
+    sweep = make_sweep(1)
+    sweep.command()
+    assert (unsynced["sources"], unsynced["submissions"]) == ([], [])
+    assert {str(sweep.store.root / name) for name in unsynced} <= synced
