@@ -46,11 +46,17 @@ def find_garbage(layout: Layout, ids: Iterable[str]) -> Iterator[Garbage]:
         reading = read_cell(str(folder), cell_id)
         if reading.exists and not _is_held(reading):
             yield from _checkpoints(folder, reading)
-            for part in (folder, folder / "attempts", folder / "evaluations", folder / "submissions"):
-                yield from _leftovers(part, cell_id)
+            yield from _leftovers(folder, cell_id)
+            for part in ("attempts", "evaluations", "submissions", "queue"):
+                yield from _leftovers(folder / part, cell_id)
             for attempt in reading.attempts:
                 yield from _leftovers(folder / "attempts" / attempt_name(attempt.number), cell_id)
-    yield from _leftovers(layout.cells, None)
+    yield from _leftovers(layout.root, None, may_be_link=True)
+    for part in ("cells", "submissions", "sources", "requests"):
+        yield from _leftovers(layout.root / part, None)
+    if not (layout.root / "requests").is_symlink():
+        for scale in sorted(layout.root.glob("requests/*")):
+            yield from _leftovers(scale, None)
     yield from _old_launches(layout.launches)
 
 
@@ -103,8 +109,8 @@ def _checkpoints(folder: Path, reading: CellReading) -> Iterator[Garbage]:
             yield Garbage(path, _size(path), reason, reading.id)
 
 
-def _leftovers(folder: Path, cell_id: str | None) -> Iterator[Garbage]:
-    if folder.is_symlink():
+def _leftovers(folder: Path, cell_id: str | None, *, may_be_link: bool = False) -> Iterator[Garbage]:
+    if folder.is_symlink() and not may_be_link:
         return
     try:
         entries = sorted(os.listdir(folder))

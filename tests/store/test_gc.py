@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from looprepro.store import Attempt, Store
 
 
@@ -55,6 +57,34 @@ def test_only_old_temporary_files_are_left_over(store: Store, finished: Attempt)
         path.write_text("x")
     os.utime(old, (time.time() - 7200,) * 2)
     assert _names(store) == [".series.cd.tmp"]
+
+
+@pytest.mark.parametrize(
+    "folder", [".", "submissions", "sources", "requests", "requests/smoke", "cells", "cells/cell-1", "cells/cell-1/queue"]
+)
+def test_what_killed_commands_left_is_offered_wherever_they_write(store: Store, finished: Attempt, folder: str) -> None:
+    store.free(store.garbage())
+    (store.root / folder).mkdir(parents=True, exist_ok=True)
+    young, old = store.root / folder / ".one.ab.tmp", store.root / folder / ".two.cd.tmp"
+    for path in (young, old):
+        path.mkdir()
+        (path / "content").write_text("x")
+    os.utime(old, (time.time() - 7200,) * 2)
+    assert [item.path for item in store.garbage()] == [old]
+    assert store.free(store.garbage()) == 1
+    assert young.is_dir()
+    assert not old.exists()
+
+
+def test_leftovers_in_a_runs_folder_that_is_a_link_are_offered(store: Store, finished: Attempt, tmp_path: Path) -> None:
+    store.free(store.garbage())
+    linked = Store(tmp_path / "linked")
+    linked.root.symlink_to(store.root)
+    left = linked.root / ".store.json.ab.tmp"
+    left.write_text("x")
+    os.utime(left, (time.time() - 7200,) * 2)
+    assert linked.free(linked.garbage()) == 1
+    assert not left.exists()
 
 
 def test_links_are_neither_offered_nor_followed(store: Store, finished: Attempt, tmp_path: Path) -> None:
