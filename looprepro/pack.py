@@ -40,7 +40,8 @@ from looprepro.store import Store
 from looprepro.store.provenance import provenance, snapshot_state
 from looprepro.store.submissions import is_called_off, record_death
 from looprepro.training.place import place
-from looprepro.worker import INTERRUPTED, Manifest, run_manifest
+from looprepro.worker import INTERRUPTED, run_manifest
+from looprepro.worker_manifest import Manifest
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 2.0

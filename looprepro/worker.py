@@ -1,15 +1,8 @@
 """Run one manifest of cells: claim, train, evaluate, say how it ended. ``python -m looprepro.worker MANIFEST``
 
-A manifest is a JSON file::
-
-    {"store": "runs", "execution": {...}, "wait": true, "tries": 3, "beat_seconds": 1.0,
-     "cells": [{"id", "config", "evaluations": [{"id", "evaluation"}], "after": 0, "execution": {...}}], "packs": [["id", ...]]}
-
-``after``: the cell's latest attempt when the command began; a failure of a later attempt is final for this command.
-``execution`` of a cell goes before that of the manifest. ``packs``: cells that train as one stack. ``processes``: how
-many workers, this one included, run side by side on one device. ``wait``: stay until cells that others hold are finished or
-free. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the running cells checkpoint and the worker leave.
-Started by torchrun or as several SLURM tasks, rank 0 does all this and the others follow it (training/distributed.py).
+What a manifest is: :mod:`looprepro.worker_manifest`. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the
+running cells checkpoint and the worker leave. Started by torchrun or as several SLURM tasks, rank 0 does all this and the others
+follow it (training/distributed.py).
 
 Exit codes: 0 nothing is missing; 1 some cell failed or was given up; 2 a cell folder holds another configuration, or the
 manifest is wrong; 130 interrupted, resumable.
@@ -27,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +31,7 @@ from looprepro.store.provenance import Provenance, provenance
 from looprepro.store.status import CellReading
 from looprepro.store.submissions import is_called_off
 from looprepro.training.place import place
+from looprepro.worker_manifest import Manifest, Task
 from looprepro.worker_output import is_deterministic, one_line, output_into
 from looprepro.worker_pack import RunPack
 from looprepro.worker_pack import attend as attend_pack
@@ -70,74 +64,6 @@ class Stop:
 
     def __call__(self) -> str | None:
         return self.reason
-
-
-@dataclass(frozen=True)
-class Task:
-    """One cell of the manifest."""
-
-    id: str
-    config: Mapping[str, Any]
-    evaluations: tuple[tuple[str, Mapping[str, Any]], ...]
-    after: int
-    execution: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What to run."""
-
-    store: Path
-    tasks: tuple[Task, ...]
-    wait: bool = False
-    tries: int = 3
-    """Attempts of one cell that may be lost in a row, without getting further in steps, before it is given up."""
-    beat_seconds: float = 1.0
-    runner: str | None = None
-    """Tests only: ``module:function`` in place of training."""
-    packs: tuple[tuple[str, ...], ...] = ()
-    """Ids of cells that train as one stack; each cell in one pack at most."""
-    processes: int = 1
-    """Workers that run side by side on the same device: each cell is given its part of a GPU."""
-    submission: Path | None = None
-    """In a batch system's job: where it is written that a cell was cancelled. A cell given up is then ended as failed."""
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> Manifest:
-        """Parse a manifest; :class:`ConfigError` where it is wrong."""
-        try:
-            execution = document.get("execution", {})
-            tasks = tuple(
-                Task(
-                    cell["id"],
-                    cell["config"],
-                    tuple((e["id"], e["evaluation"]) for e in cell.get("evaluations", ())),
-                    int(cell.get("after", 0)),
-                    cell.get("execution", execution),
-                )
-                for cell in document["cells"]
-            )
-            return Manifest(
-                Path(document["store"]),
-                tasks,
-                bool(document.get("wait", False)),
-                int(document.get("tries", 3)),
-                float(document.get("beat_seconds", 1.0)),
-                document.get("runner"),
-                tuple(tuple(map(str, pack)) for pack in document.get("packs", ())),
-                int(document.get("processes", 1)),
-                Path(document["submission"]) if document.get("submission") else None,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(f"not a manifest: {type(error).__name__}: {error}") from error
-
-    @property
-    def units(self) -> list[tuple[Task, ...]]:
-        """What is run together: a pack where its first cell stands, or a single cell."""
-        tasks = {task.id: task for task in self.tasks}
-        pack_of = {name: pack for pack in self.packs for name in pack}
-        units = dict.fromkeys(pack_of.get(name, (name,)) for name in tasks)
-        return [tuple(tasks[name] for name in unit if name in tasks) for unit in units]
 
 
 class Worker:

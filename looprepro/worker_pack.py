@@ -18,7 +18,8 @@ from looprepro.store.layout import attempt_name
 from looprepro.worker_output import is_out_of_memory, output_into
 
 if TYPE_CHECKING:
-    from looprepro.worker import Task, Verdict, Worker
+    from looprepro.worker import Verdict, Worker
+    from looprepro.worker_manifest import Task
 
 RunPack = Callable[..., None]
 """``run_pack(cells and attempts, execution, stop, left)``; see :mod:`looprepro.training.run_pack`."""

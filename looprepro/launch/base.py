@@ -93,7 +93,7 @@ def units_of(work: Iterable[Work]) -> list[list[Work]]:
 
 
 def manifest_of(store: Store, work: Sequence[Work], after: Mapping[str, int], **settings: Any) -> dict[str, Any]:
-    """The document that a worker runs (schema in :mod:`looprepro.worker`). ``settings``: wait, tries, processes and so on."""
+    """The document that a worker runs (:mod:`looprepro.worker_manifest`). ``settings``: wait, tries, processes and so on."""
     execution = work[0].execution.model_dump(mode="json") if work else {}
     cells = []
     for item in work:
