@@ -1,8 +1,8 @@
 """Run one manifest of cells: claim, train, evaluate, say how it ended. ``python -m looprepro.worker MANIFEST``
 
 What a manifest is: :mod:`looprepro.worker_manifest`. SIGTERM, SIGINT, SIGUSR2, SIGHUP and the death of ``--parent`` make the
-running cells checkpoint and the worker leave. Started by torchrun or as several SLURM tasks, rank 0 does all this and the others
-follow it (training/distributed.py).
+running cells checkpoint and the worker leave. Started by torchrun or as several SLURM tasks, rank 0 does all this and the
+others follow it (training/distributed.py).
 
 Exit codes: 0 nothing is missing; 1 some cell failed or was given up; 2 a cell folder holds another configuration, or the
 manifest is wrong; 130 interrupted, resumable.

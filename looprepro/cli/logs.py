@@ -64,11 +64,11 @@ def _newest(store: Store, cell: str) -> Path | None:
     own = store.log_files(cell)
     if own:
         return own[-1]
-    submissions = Submissions(store)
-    for submission in reversed(submissions.open()):
+    broken: list[str] = []
+    for submission in reversed(Submissions(store).open(broken.append)):
         if cell in submission.places:
             files = [path for path in submission.log_files(submission.places[cell][0]) if path.stat().st_size]
             return files[-1] if files else None
-    for line in submissions.problems():
+    for line in broken:
         say(line)
     return None

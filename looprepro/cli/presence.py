@@ -44,9 +44,7 @@ def open_queue(store: Store, say: Callable[[str], None]) -> Queue | None:
 
     submissions = Submissions(store)
     prefix = submissions.prefix
-    open_ = submissions.open() if prefix else []
-    for line in submissions.problems() if prefix else ():
-        say(line)
+    open_ = submissions.open(say) if prefix else []
     if prefix is None or not open_:
         return None
     return Queue(store, Scheduler(prefix, interval=max(one.poll_seconds for one in open_), say=say))

@@ -45,7 +45,9 @@ class Queue:
 
     def refresh(self) -> None:
         """Read the files again."""
-        self.open = self.submissions.open()
+        self.broken: list[str] = []
+        """A line per submission that cannot be read."""
+        self.open = self.submissions.open(self.broken.append)
         self.places: dict[str, Place] = {}
         self._views = {}
         for submission in self.open:

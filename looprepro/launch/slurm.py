@@ -137,7 +137,7 @@ class SlurmExecutor:
             sleep=self.sleep,
         )
         queue = Queue(store, scheduler, now=self.now)
-        self._messages += queue.submissions.problems()
+        self._messages += queue.broken
         queue.settle(self._messages.append)
         ids = [item.id for item in work]
         queue.look(ids, thorough=True)

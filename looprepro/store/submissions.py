@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from looprepro.files.atomic import create_exclusive, create_folder_with
-from looprepro.files.errors import ConfigError, LoopreproError, StoreError
+from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import pretty_json
 from looprepro.store.layout import SCHEMA, checked_name, read_document
 from looprepro.store.owner import Owner, current_owner, is_dead
@@ -101,29 +101,22 @@ class Submissions:
         document = read_document(self.store.root / "store.json")
         return f"looprepro-{document['id']}-" if document else None
 
-    def open(self) -> list[Submission]:
-        """Submissions that are not known to be over, in the order of their creation; broken ones are left out
-        (:meth:`problems` names them)."""
-        found = [one for one in self._read_open() if isinstance(one, Submission)]
-        return sorted(found, key=lambda one: (one.created, one.name))
-
-    def problems(self) -> list[str]:
-        """One line per submission that is not known to be over and cannot be read."""
-        return sorted(str(error) for error in self._read_open() if isinstance(error, LoopreproError))
-
-    def _read_open(self) -> Iterator[Submission | LoopreproError]:
+    def open(self, say: Callable[[str], None] = lambda line: None) -> list[Submission]:
+        """Submissions that are not known to be over, in the order of their creation. Broken ones: a line each to ``say``."""
         self.store.layout.refuse_links(self.folder)
         try:
-            names = [entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")]
+            names = sorted(entry.name for entry in os.scandir(self.folder) if not entry.name.startswith("."))
         except FileNotFoundError:
-            return
+            return []
+        found = []
         for name in names:
             if os.path.exists(self.folder / name / "over.json"):
                 continue
             try:
-                yield self.read(name)
+                found.append(self.read(name))
             except (StoreError, ConfigError) as error:  # the latter: a folder whose name is none of ours
-                yield error
+                say(str(error))
+        return sorted(found, key=lambda one: (one.created, one.name))
 
     def read(self, name: str) -> Submission:
         """One submission; :class:`StoreError` where its file is broken."""
