@@ -180,8 +180,7 @@ class Worker:
     def judge(self, task: Task, *, owned_by_nobody: bool = False) -> Verdict:
         """Where a cell stands for this command. ``owned_by_nobody``: the caller knows that no live process holds it."""
         reading = self.store.reading(task.id)
-        status = reading.presence.status
-        if status == "diverged" or (status == "done" and not self._missing(task, reading)):
+        if reading.presence.complete(name for name, _ in task.evaluations):
             return "finished"
         highest = reading.highest
         if highest is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from looprepro.config.cell import Cell
     from looprepro.store import CellRecord, Store
 
@@ -24,3 +26,16 @@ def cell_of(record: CellRecord) -> Cell:
     if not record.config:
         raise StoreError(f"cell.json of {record.id} cannot be read", "Call its sweep again, which writes that file anew")
     return Cell.model_validate(record.config)
+
+
+def trained_weights(store: Store, record: CellRecord) -> Path:
+    """The checkpoint folder of a trained cell. :class:`StoreError` where it was not trained or its weights are gone."""
+    from looprepro.files.errors import StoreError
+    from looprepro.store.results import weights_folder
+
+    if record.presence.status != "done":
+        raise StoreError(f"{record.id} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
+    weights = weights_folder(store.layout.cell(record.id), record.result)
+    if weights is None:
+        raise StoreError(f"the weights of {record.id} are gone", "Train it again: looprepro sweep ... --retrain")
+    return weights

@@ -50,27 +50,23 @@ def evaluate(
 
     With --submission, the answers of an ARC cell as Kaggle reads them; looprepro score scores such a file.
     """
-    from looprepro.cli.cells import cell_of, matching_cell
+    from looprepro.cli.cells import cell_of, matching_cell, trained_weights
     from looprepro.cli.required_data import prepare_required
     from looprepro.config.cell import Execution
     from looprepro.config.identity import evaluation_id
-    from looprepro.files.errors import StoreError
     from looprepro.store import Store
-    from looprepro.store.results import weights_folder
     from looprepro.worker import run_manifest
 
     store = Store(runs)
     name = matching_cell(store, what)
     record = next(iter(store.records([name])))
-    if record.result is None or record.presence.status != "done":
-        raise StoreError(f"{name} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
     cell = cell_of(record)
     evaluations = {evaluation_id(one): one for one in asked_for(cell, record, wanted or (), tasks)}
     if submission is not None:
         _submittable(cell, evaluations)
     missing = {known: one for known, one in evaluations.items() if known not in record.evaluations}
-    if missing and weights_folder(store.root / "cells" / name, record.result) is None:
-        raise StoreError(f"the weights of {name} are gone", "Train it again: looprepro sweep ... --retrain")
+    if missing:
+        trained_weights(store, record)
     code = 0
     execution = Execution.model_validate({"device": device, "threads": threads})
     if missing:
@@ -158,11 +154,9 @@ def _write_submission(
     path: Path, store: Store, record: CellRecord, known: str, evaluation: Evaluation, execution: Execution
 ) -> None:
     """The answers that the evaluation kept; answered once more where it is older than that."""
-    from looprepro.cli.cells import cell_of
+    from looprepro.cli.cells import cell_of, trained_weights
     from looprepro.files.atomic import write_text
-    from looprepro.files.errors import StoreError
     from looprepro.files.json_files import canonical_json, read_json
-    from looprepro.store.results import weights_folder
 
     kept = store.layout.submission(record.id, known)
     if kept.is_file():
@@ -170,11 +164,7 @@ def _write_submission(
     else:
         from looprepro.training.run import measured_again
 
-        weights = weights_folder(store.layout.cell(record.id), record.result or {})
-        if weights is None:
-            raise StoreError(
-                f"{record.id} kept no answers and its weights are gone", "Train it again: looprepro sweep ... --retrain"
-            )
+        weights = trained_weights(store, record)
         say("this evaluation was made before answers were kept: answering again")
         answers = measured_again(cell_of(record), evaluation, execution, weights)["submission"]
     write_text(path, canonical_json(answers) + "\n")

@@ -126,7 +126,7 @@ def _trained(what: str, runs: Path) -> tuple[str, Injection]:
 
 def _found(what: str, runs: Path) -> tuple[str, Cell, Path]:
     """(Title, cell, checkpoint folder) of a folder or of a cell's id."""
-    from looprepro.cli.cells import cell_of, matching_cell
+    from looprepro.cli.cells import cell_of, matching_cell, trained_weights
     from looprepro.config.cell import Cell
     from looprepro.files.errors import StoreError
     from looprepro.files.json_files import read_json
@@ -143,7 +143,4 @@ def _found(what: str, runs: Path) -> tuple[str, Cell, Path]:
     store = Store(runs)
     name = matching_cell(store, what, "cell and no checkpoint")
     record = next(iter(store.records([name])))
-    weights = (record.result or {}).get("weights")
-    if weights is None:
-        raise StoreError(f"{name} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
-    return f"{name}, trained", cell_of(record), runs / "cells" / name / weights
+    return f"{name}, trained", cell_of(record), trained_weights(store, record)

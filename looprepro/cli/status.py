@@ -116,8 +116,7 @@ def _of_sweep(expansion: Expansion, known: dict[str, Presence], others: dict[str
         there = known[planned.id]
         counts[there.status] += 1
         hours += there.hours or 0.0
-        lacks = [e.evaluation.T for e in planned.evaluations if e.id not in there.evaluations]
-        if there.status == "diverged" or (there.status == "done" and not lacks):
+        if there.complete(e.id for e in planned.evaluations):
             continue
         missing.append(
             {
@@ -127,7 +126,7 @@ def _of_sweep(expansion: Expansion, known: dict[str, Presence], others: dict[str
                 "step": there.step,
                 "steps": total_steps(planned.cell),
                 "attempts": there.attempts,
-                "lacks": lacks,
+                "lacks": [e.evaluation.T for e in planned.evaluations if e.id not in there.evaluations],
             }
         )
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -27,3 +28,7 @@ class Presence:
     """Only rows of it remain (its folder under runs/ is gone): it counts as done and cannot be evaluated anew."""
     has_weights: bool = False
     """Trained weights are on disk, so that a missing evaluation needs no training."""
+
+    def complete(self, evaluations: Iterable[str]) -> bool:
+        """Nothing is missing: done with all ``evaluations``, or diverged, which is a result and has none."""
+        return self.status == "diverged" or (self.status == "done" and self.evaluations.issuperset(evaluations))

@@ -138,8 +138,7 @@ class Watch:
         """The present state; ``messages``, ``finished`` and ``exit_code`` are the caller's to fill in."""
         for reading in self.store.readings([name for name in self._work if name not in self._complete]):
             presence, highest = reading.presence, reading.highest
-            wanted = {name for name, _ in self._work[reading.id].evaluations}
-            if presence.status == "diverged" or (presence.status == "done" and wanted <= presence.evaluations):
+            if presence.complete(name for name, _ in self._work[reading.id].evaluations):
                 self._complete.add(reading.id)
             elif presence.status in ("failed", "lost", "cancelled") and highest and highest.number <= self.after[reading.id]:
                 presence = replace(presence, status="planned")

@@ -272,9 +272,7 @@ class SlurmExecutor:
         for item in work:
             reading = store.reading(item.id)
             known = presence[item.id] = queue.presence(reading)
-            if known.status == "diverged" or (
-                known.status == "done" and {name for name, _ in item.evaluations} <= known.evaluations
-            ):
+            if known.complete(name for name, _ in item.evaluations):
                 complete.add(item.id)
         messages, self._messages[:] = tuple(self._messages), []
         return Progress(presence, frozenset(complete), messages)

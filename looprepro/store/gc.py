@@ -18,6 +18,7 @@ from looprepro.files.atomic import explained
 from looprepro.store.layout import CHECKPOINT_NAME, Layout, attempt_name
 from looprepro.store.owner import is_dead
 from looprepro.store.reservation import CLAIM_PREFIX, observe
+from looprepro.store.results import weights_folder
 from looprepro.store.status import CellReading, read_cell
 
 KEPT_CHECKPOINTS = 2
@@ -54,9 +55,10 @@ def find_garbage(layout: Layout, ids: Iterable[str]) -> Iterator[Garbage]:
     yield from _leftovers(layout.root, None, may_be_link=True)
     for part in ("cells", "submissions", "sources", "requests"):
         yield from _leftovers(layout.root / part, None)
-    if not (layout.root / "requests").is_symlink():
-        for scale in sorted(layout.root.glob("requests/*")):
-            yield from _leftovers(scale, None)
+    for part in ("requests", "submissions"):
+        if not (layout.root / part).is_symlink():
+            for folder in sorted((layout.root / part).glob("*")):
+                yield from _leftovers(folder, None)
     yield from _old_launches(layout.launches)
 
 
@@ -96,10 +98,9 @@ def _checkpoints(folder: Path, reading: CellReading) -> Iterator[Garbage]:
                 found.append((int(match[1]), attempt.number, path / name))
     found.sort(reverse=True)
     if reading.result is not None:
-        weights = str(reading.result.get("weights"))
-        kept = {folder / weights}
+        kept = {weights_folder(folder, reading.result)}
         reason = "checkpoint of a finished cell, not its weights"
-        if reading.presence.status == "done" and not reading.presence.has_weights:
+        if reading.presence.status == "done" and None in kept:
             return  # the weights are not where the result says: these may be all that is left of them
     else:
         kept = {path for _, _, path in found[:KEPT_CHECKPOINTS]}

@@ -49,13 +49,17 @@ def read_result(cell: Path) -> Document | None:
     return _read_trusted(cell, cell / "result.json")
 
 
-def weights_folder(cell: Path, result: Mapping[str, Any]) -> Path | None:
-    """The checkpoint folder that a result names, if it is there; a name that leads elsewhere counts as none."""
-    weights = result.get("weights")
+def weights_folder(cell: str | Path, result: Mapping[str, Any] | None) -> Path | None:
+    """The checkpoint folder that the result of a cell folder names, if it is there; a name that leads elsewhere is none.
+
+    In strings, as it is asked for every cell whenever something looks at the store.
+    """
+    weights = (result or {}).get("weights")
     if not isinstance(weights, str) or not WEIGHTS_PATH.fullmatch(weights):
         return None
-    folder = cell / weights
-    return folder if folder.is_dir() and not folder.is_symlink() and not folder.parent.is_symlink() else None
+    path = f"{cell}/{weights}"
+    is_real = os.path.isdir(path) and not os.path.islink(path) and not os.path.islink(os.path.dirname(path))
+    return Path(path) if is_real else None
 
 
 def publish(cell: Path, path: Path, document: Document, *, pretty: bool) -> bool:

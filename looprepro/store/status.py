@@ -15,9 +15,9 @@ from typing import Any
 from looprepro.config.presence import Presence, Status
 from looprepro.files.errors import StoreError
 from looprepro.store.attempt import read_heartbeat
-from looprepro.store.layout import WEIGHTS_PATH, attempt_name, attempt_numbers, read_document
+from looprepro.store.layout import attempt_name, attempt_numbers, read_document
 from looprepro.store.owner import Owner, is_dead
-from looprepro.store.results import distrust
+from looprepro.store.results import distrust, weights_folder
 
 Document = dict[str, Any]
 
@@ -157,10 +157,7 @@ def _presence(reading: CellReading, folder: str) -> Presence:
         status = result["status"]
         step = result["step"]
         cause = str(result.get("reason") or "")
-        weights = result.get("weights")
-        if isinstance(weights, str) and WEIGHTS_PATH.fullmatch(weights):
-            path = f"{folder}/{weights}"
-            has_weights = os.path.isdir(path) and not os.path.islink(path) and not os.path.islink(os.path.dirname(path))
+        has_weights = weights_folder(folder, result) is not None
         if highest and highest.status == "failed":  # an evaluation-only attempt
             cause = cause or highest.cause
     elif highest is not None:

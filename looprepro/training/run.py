@@ -16,6 +16,7 @@ from looprepro.files.errors import ConfigError, StoreError
 from looprepro.models import kernels
 from looprepro.native.memory import keep_freed_memory
 from looprepro.store.attempt import Attempt
+from looprepro.store.results import weights_folder
 from looprepro.training import checkpoint
 from looprepro.training.families import Diverged, family
 from looprepro.training.recorder import Recorder
@@ -77,9 +78,9 @@ def _weights(attempt: Attempt, result: Mapping[str, Any] | None) -> Path | None:
     """The checkpoint that the result names; where it is gone, a newer attempt's of the same last step; else None."""
     if result is None or result["status"] != "done":
         return None
-    named = attempt.cell_path / str(result["weights"])
-    others = (f for f in attempt.checkpoint_folders() if f.name == named.name)
-    return named if named.is_dir() else next(others, None)
+    name = Path(str(result["weights"])).name
+    others = (folder for folder in attempt.checkpoint_folders() if folder.name == name)
+    return weights_folder(attempt.cell_path, result) or next(others, None)
 
 
 def prepare(execution: Execution) -> torch.device:

@@ -60,7 +60,18 @@ def test_only_old_temporary_files_are_left_over(store: Store, finished: Attempt)
 
 
 @pytest.mark.parametrize(
-    "folder", [".", "submissions", "sources", "requests", "requests/smoke", "cells", "cells/cell-1", "cells/cell-1/queue"]
+    "folder",
+    [
+        ".",
+        "submissions",
+        "submissions/one",
+        "sources",
+        "requests",
+        "requests/smoke",
+        "cells",
+        "cells/cell-1",
+        "cells/cell-1/queue",
+    ],
 )
 def test_what_killed_commands_left_is_offered_wherever_they_write(store: Store, finished: Attempt, folder: str) -> None:
     store.free(store.garbage())

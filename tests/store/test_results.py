@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +148,13 @@ def test_a_request_is_kept_once_and_a_broken_one_is_named(store: Store) -> None:
     assert store.requests("paper") == []
 
 
-def test_what_was_asked_for_last_is_read_last(store: Store) -> None:
+def test_what_was_asked_for_last_is_read_last_whatever_the_files_say(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [{"sweep": "x", "scale": "smoke", "overrides": [], "cells": [{"id": f"cell-{i}"}]} for i in range(5)]
     for turn, i in enumerate((3, 1, 4, 0, 2, 3)):
-        os.utime(store.record_request(asked[i]), (turn, turn))
+        monkeypatch.setattr(time, "time", lambda turn=turn: 1e9 + turn)
+        os.utime(store.record_request(asked[i]), (-turn, -turn))  # as a copy may leave them
     assert [request["cells"][0]["id"] for request in store.requests("smoke")] == [f"cell-{i}" for i in (1, 4, 0, 2, 3)]
+    monkeypatch.undo()
     store.record_request(asked[0])
+    assert len(list(store.layout.requests("smoke").iterdir())) == 5
     assert store.requests("smoke")[-1]["cells"] == asked[0]["cells"], "asking again makes it the latest"
