@@ -41,7 +41,7 @@ def batch_script(profile: Profile, *, name: str, folder: Path, source: Path, job
         *profile.setup,
     ]
     # -P: python -m would put the folder that sbatch was called in, a checkout perhaps, before the submitted source.
-    words = [*profile.container, profile.python or sys.executable, "-u", "-P", "-m", "looprepro.pack"]
+    words = [*profile.container, profile.python or sys.executable, "-u", "-P", "-m", "looprepro.job"]
     manifest = f'{shlex.quote(f"{folder}/manifests/")}"$SLURM_ARRAY_TASK_ID".json'
     optional = {
         "time": profile.time,

@@ -50,7 +50,7 @@ def start(store: Store) -> Start:
         about = {"profile": "test", "poll_seconds": 1.0, "requeue": False, "source": ""}
         submissions.create("one", jobs=jobs, manifests=[document], script="", **about)  # type: ignore[arg-type]
         environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-P", "-m", "looprepro.pack", str(folder / "manifests" / "0.json")]
+        command = [sys.executable, "-P", "-m", "looprepro.job", str(folder / "manifests" / "0.json")]
         return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     return begin

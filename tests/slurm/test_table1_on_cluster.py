@@ -76,7 +76,7 @@ def test_a_queued_job_runs_the_code_as_it_was_when_submitted(cluster, tmp_path: 
         assert "submitted: 1 cells" in first.stderr, first.stderr
         waiting = json.loads(looprepro("status", *one, "--runs", str(runs), "--json", project=project).stdout)
         assert waiting["sweeps"][0]["status"] == {"queued": 1}
-        for file in ("training/run.py", "worker.py", "pack.py"):
+        for file in ("training/run.py", "worker.py", "job.py"):
             (project / "looprepro" / file).write_text("raise SystemExit('edited while queued')\n")
     finally:
         cluster.run("scontrol", "update", "nodename=n1", "state=resume")

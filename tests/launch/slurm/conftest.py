@@ -144,7 +144,7 @@ class FakeSweep:
         manifest = self.store.root / "submissions" / job["name"] / "manifests" / f"{index}.json"
         slurm = {"SLURM_JOB_ID": str(job["id"]), "SLURM_ARRAY_JOB_ID": str(job["id"]), "SLURM_ARRAY_TASK_ID": index}
         environment = {**os.environ, **self.cluster.environment, **self.fake, **slurm, "LOOPREPRO_SUBMISSION": job["name"]}
-        command = [sys.executable, "-P", "-m", "looprepro.pack", str(manifest)]
+        command = [sys.executable, "-P", "-m", "looprepro.job", str(manifest)]
         return subprocess.run(command, env={**environment, **fake}, timeout=120, check=False).returncode
 
     def submitted(self) -> list[str]:

@@ -49,7 +49,7 @@ def test_a_dry_run_prints_the_script_and_the_cost_without_any_slurm_and_writes_n
     done = command("sweep", *CELLS, *SLURM, "--dry-run", PATH="/usr/bin/nowhere")
     assert done.returncode == 0, done.stderr
     assert "#SBATCH --array=0-1%2" in done.stdout
-    assert "looprepro.pack" in done.stdout
+    assert "looprepro.job" in done.stdout
     assert "estimated device hours" in done.stdout
     assert done.stdout.count("device hours") >= 6  # the sum, and one line per cell
     assert not (tmp_path / "runs").exists()

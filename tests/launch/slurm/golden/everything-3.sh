@@ -37,4 +37,4 @@ source /opt/profile.sh
 
 # command
 export SUBMITIT_EXECUTOR=slurm
-srun --unbuffered --output /scratch/runs/submissions/looprepro-ab12-1-0/logs/%A_%a_%t_log.out --error /scratch/runs/submissions/looprepro-ab12-1-0/logs/%A_%a_%t_log.err --cpus-per-task=8 apptainer exec --nv '/images/my image.sif' '/opt/a python' -u -P -m looprepro.pack /scratch/runs/submissions/looprepro-ab12-1-0/manifests/"$SLURM_ARRAY_TASK_ID".json
+srun --unbuffered --output /scratch/runs/submissions/looprepro-ab12-1-0/logs/%A_%a_%t_log.out --error /scratch/runs/submissions/looprepro-ab12-1-0/logs/%A_%a_%t_log.err --cpus-per-task=8 apptainer exec --nv '/images/my image.sif' '/opt/a python' -u -P -m looprepro.job /scratch/runs/submissions/looprepro-ab12-1-0/manifests/"$SLURM_ARRAY_TASK_ID".json

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from looprepro.job import check_source
 from looprepro.launch.base import Work, manifest_of
-from looprepro.pack import check_source
 from looprepro.store import Store
 from looprepro.store.submissions import JobCell, Submissions
 
@@ -53,7 +53,7 @@ def start(store: Store, fake: dict[str, str], tmp_path: Path) -> Callable[..., s
             "SLURM_ARRAY_JOB_ID": "34",
             "SLURM_ARRAY_TASK_ID": "0",
         }
-        command = [sys.executable, "-P", "-m", "looprepro.pack", str(folder / "manifests" / "0.json")]
+        command = [sys.executable, "-P", "-m", "looprepro.job", str(folder / "manifests" / "0.json")]
         return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     return start

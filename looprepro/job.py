@@ -1,5 +1,5 @@
 """One job of a batch system: the cells of a manifest side by side, a process each (or for each pack of cells that train as
-one stack). ``python -m looprepro.pack MANIFEST``
+one stack). ``python -m looprepro.job MANIFEST``
 
 Training (torch) is imported once, before the fork and before any tensor or device exists, so that the processes share its
 memory pages. Each child runs the worker on a manifest of its one cell or pack: own log, own attempt, own result, and a crash
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of a job; see the module's docstring."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if len(given) != 1:
-        print("usage: python -m looprepro.pack MANIFEST", file=sys.stderr)
+        print("usage: python -m looprepro.job MANIFEST", file=sys.stderr)
         return 2
     here = place()
     if here is not None and here.rank > 0:
