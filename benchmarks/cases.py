@@ -9,7 +9,7 @@ import torch
 from looprepro.config import formulas
 from looprepro.config.cell import Cell, Execution, GroupWordsTask, Injection, LoopedTransformer, Recurrence, Training
 from looprepro.tasks import make_task
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 
 STEPS = 3000
 """Of the run that a case stands for; a step of word length L is taken from L's slice of the curriculum."""
@@ -62,10 +62,10 @@ CASES = {
 """Width 512: Poisson(12) conditioned on 1..24 has mean 12.0. ``tiny`` is for tests."""
 
 
-def trainer(cell: Cell, execution: Execution, device: str = "cpu") -> Trainer:
+def trainer(cell: Cell, execution: Execution, device: str = "cpu") -> WordTrainer:
     """At step 0, on the real code."""
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-    return Trainer(cell, task, execution, torch.device(device))
+    return WordTrainer(cell, task, execution, torch.device(device))
 
 
 def first_step(cell: Cell, length: int) -> int:

@@ -29,7 +29,7 @@ from looprepro.config.cell import Execution
 from looprepro.training.run import prepare
 from looprepro.training.schedule import learning_rate
 from looprepro.training.stack import StackedTrainer
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 
 CASE = "mini-curriculum"
 BOUND = 1.8
@@ -50,7 +50,7 @@ class Steps(Protocol):
 class PlainRun:
     """The reference model in training; words, depths and x_0 are drawn as ours are."""
 
-    def __init__(self, source: Trainer) -> None:
+    def __init__(self, source: WordTrainer) -> None:
         self.source, self.step, training = source, 0, source.training
         self.model = Reference(source.config, source.task.vocabulary)
         self.model.take(dict(source.model.named_parameters()))

@@ -16,7 +16,7 @@ from looprepro.models.recurrence import depths, parcae_compatible_depths
 from looprepro.tasks.task import Batch
 
 if TYPE_CHECKING:
-    from looprepro.training.trainer import Trainer
+    from looprepro.training.trainer import WordTrainer
 
 STEPS = 16
 """Steps drawn at once."""
@@ -25,9 +25,9 @@ STATE_NUMBERS = 1 << 18
 
 
 class Ahead:
-    """What the steps of one :class:`Trainer` draw. Keeps the latest block of each kind."""
+    """What the steps of one :class:`WordTrainer` draw. Keeps the latest block of each kind."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: WordTrainer) -> None:
         self._trainer = trainer
         self._depths: tuple[int, Tensor] | None = None
         self._batch: tuple[tuple[int, int], Batch] | None = None

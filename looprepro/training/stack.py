@@ -17,13 +17,13 @@ from looprepro.models.stack import stacked
 from looprepro.tasks.task import Batch
 from looprepro.training.families import Diverged, MembersDiverged
 from looprepro.training.schedule import learning_rate
-from looprepro.training.trainer import StepReport, Trainer
+from looprepro.training.trainer import StepReport, WordTrainer
 
 
 class StackedTrainer:
     """Takes ``members`` over where they stand; :meth:`settle` gives them back what the stack has learned."""
 
-    def __init__(self, members: Sequence[Trainer]) -> None:
+    def __init__(self, members: Sequence[WordTrainer]) -> None:
         """All at the same step, and equal in everything but the seed."""
         self.members = tuple(members)
         first = self.members[0]

@@ -1,4 +1,4 @@
-"""The training loop of one cell: Adam on the task's loss, exactly resumable, ended by a non-finite number.
+"""The training loop of a cell of group words: Adam on the task's loss, exactly resumable, ended by a non-finite number.
 
 Knows no file layout beyond the attempt's own folder, and no task or model beyond their contracts.
 """
@@ -60,7 +60,7 @@ def build_model(cell: Cell, task: Task) -> LoopedTransformer:
     return model.to(DTYPES[training.dtype])
 
 
-class Trainer:
+class WordTrainer:
     """Model, optimiser and step counter of one run. ``train_step`` depends on them, the cell and the step alone."""
 
     def __init__(self, cell: Cell, task: Task, execution: Execution, device: torch.device) -> None:

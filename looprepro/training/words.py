@@ -1,4 +1,4 @@
-"""The group-word family: Trainer and evaluate with the task that the cell names."""
+"""The group-word family: WordTrainer and evaluate with the task that the cell names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from looprepro.training.evaluate import evaluate
 from looprepro.training.families import Documents, Family
 from looprepro.training.operator_geometry import operator_series
 from looprepro.training.stack import StackedTrainer
-from looprepro.training.trainer import Trainer, build_model, load_weights
+from looprepro.training.trainer import WordTrainer, build_model, load_weights
 
 
 def task_of(cell: Cell) -> GroupWords:
@@ -32,8 +32,8 @@ def trained_model(cell: Cell, trained: Checkpoint) -> LoopedTransformer:
     return model
 
 
-def _trainer(cell: Cell, execution: Execution, device: torch.device) -> Trainer:
-    return Trainer(cell, task_of(cell), execution, device)
+def _trainer(cell: Cell, execution: Execution, device: torch.device) -> WordTrainer:
+    return WordTrainer(cell, task_of(cell), execution, device)
 
 
 def _evaluate(cell: Cell, trained: Checkpoint, evaluations: Sequence[Evaluation], device: torch.device) -> Documents:
@@ -42,7 +42,7 @@ def _evaluate(cell: Cell, trained: Checkpoint, evaluations: Sequence[Evaluation]
     return evaluate(model, task_of(cell), cell, evaluations, device)
 
 
-def _series(cell: Cell, trainer: Trainer) -> dict[str, Any]:
+def _series(cell: Cell, trainer: WordTrainer) -> dict[str, Any]:
     initial = build_model(cell, trainer.task).injection
     return operator_series(trainer.config, initial, trainer.model.injection)
 

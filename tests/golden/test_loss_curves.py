@@ -16,7 +16,7 @@ import torch
 from looprepro.config.cell import Cell, Execution, GroupWordsTask, Injection, LoopedTransformer, Recurrence, Training
 from looprepro.native.library import find_compiler
 from looprepro.tasks import make_task
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 
 CURVES = Path(__file__).with_name("loss_curves.json")
 STEPS = 200
@@ -47,7 +47,7 @@ def curve(injection: str, dtype: str, optimised: bool) -> list[float]:
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     kind = "fused" if optimised else "plain"
     settings = {"threads": 1, "device": "cpu", "kernels": kind, "read_back_every": 10 if optimised else 1}
-    trainer = Trainer(cell, task, Execution.model_validate(settings), torch.device("cpu"))
+    trainer = WordTrainer(cell, task, Execution.model_validate(settings), torch.device("cpu"))
     assert trainer.kernels == kind
     trainer.model.masked_loop = not optimised
     return [float(trainer.train_step().loss) for _ in range(STEPS)]

@@ -20,7 +20,7 @@ import looprepro.worker
 from looprepro.config.cell import Cell, Execution, GroupWordsTask, LoopedTransformer, Recurrence, Training
 from looprepro.tasks import make_task
 from looprepro.training.run import prepare
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 
 ANSWERS = os.dup(1)
 
@@ -91,7 +91,7 @@ def warm_up() -> None:
         seed=0,
     )
     execution = Execution(threads=1, device="cpu")
-    Trainer(cell, make_task(cell.task, 0, 1, 2), execution, prepare(execution)).train_step()
+    WordTrainer(cell, make_task(cell.task, 0, 1, 2), execution, prepare(execution)).train_step()
 
 
 def main() -> None:

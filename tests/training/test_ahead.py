@@ -13,7 +13,7 @@ from looprepro.models.recurrence import depths
 from looprepro.tasks import make_task
 from looprepro.training import ahead
 from looprepro.training.stack import StackedTrainer
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 
 MakeCell = Callable[..., Cell]
 
@@ -25,7 +25,7 @@ def test_draws_of_a_step_do_not_depend_on_what_is_drawn_beside_them(
     monkeypatch.setattr(ahead, "STATE_NUMBERS", numbers)
     cell = make_cell(steps=40)
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-    trainer = Trainer(cell, task, Execution(threads=1, device="cpu"), torch.device("cpu"))
+    trainer = WordTrainer(cell, task, Execution(threads=1, device="cpu"), torch.device("cpu"))
     rows = torch.arange(4)
     for step in (0, 1, 15, 16, 19, 20, 39, 3):  # across blocks, across the curriculum's change of length, and back
         batch, alone = trainer._ahead.batch(step), task.examples(rows + 4 * step, step)
@@ -44,6 +44,6 @@ def test_draws_of_a_step_do_not_depend_on_what_is_drawn_beside_them(
 def test_a_warm_up_draws_nothing_which_would_then_be_outside_the_clock(make_cell: MakeCell, stack: bool) -> None:
     cell = make_cell()
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-    trainer = Trainer(cell, task, Execution(threads=1, device="cpu"), torch.device("cpu"))
+    trainer = WordTrainer(cell, task, Execution(threads=1, device="cpu"), torch.device("cpu"))
     (StackedTrainer([trainer]) if stack else trainer).warm_up()
     assert trainer._ahead._batch is None

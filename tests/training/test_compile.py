@@ -11,7 +11,7 @@ import torch
 from looprepro.config.cell import Cell, Execution
 from looprepro.models import looped_transformer
 from looprepro.tasks import make_task
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 
 MakeCell = Callable[..., Cell]
 pytestmark = [  # torch's compiler warns about itself
@@ -20,9 +20,9 @@ pytestmark = [  # torch's compiler warns about itself
 ]
 
 
-def trainer_of(cell: Cell, compiled: bool) -> Trainer:
+def trainer_of(cell: Cell, compiled: bool) -> WordTrainer:
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-    return Trainer(cell, task, Execution(threads=1, device="cpu", kernels="plain", compile=compiled), torch.device("cpu"))
+    return WordTrainer(cell, task, Execution(threads=1, device="cpu", kernels="plain", compile=compiled), torch.device("cpu"))
 
 
 def broken(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., object]:

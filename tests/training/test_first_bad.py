@@ -14,7 +14,7 @@ from looprepro.tasks import make_task
 from looprepro.training.families import Diverged
 from looprepro.training.first_bad import FirstBad
 from looprepro.training.run import run_cell
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 
 MakeCell = Callable[..., Cell]
 Begin = Callable[[Cell], Attempt]
@@ -41,14 +41,14 @@ def test_good_steps_raise_no_flag() -> None:
 
 def poisoned_from(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Every trainer's gradients are NaN from the update that follows ``step`` updates."""
-    plain = Trainer.sample_depths
+    plain = WordTrainer.sample_depths
 
-    def sample(self: Trainer, now: int) -> torch.Tensor:
+    def sample(self: WordTrainer, now: int) -> torch.Tensor:
         if now == step:
             next(iter(self.parameters.values())).register_hook(lambda gradient: gradient * math.nan)
         return plain(self, now)
 
-    monkeypatch.setattr(Trainer, "sample_depths", sample)
+    monkeypatch.setattr(WordTrainer, "sample_depths", sample)
 
 
 @pytest.mark.parametrize("every", [1, 2, 5, 100])
@@ -87,6 +87,6 @@ def test_reading_back_less_often_changes_no_number(make_cell: MakeCell) -> None:
     losses = []
     for every in (1, 4):
         task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-        trainer = Trainer(cell, task, execution(read_back_every=every), CPU)
+        trainer = WordTrainer(cell, task, execution(read_back_every=every), CPU)
         losses.append([trainer.train_step().record()["loss"] for _ in range(8)])
     assert losses[0] == losses[1]

@@ -12,7 +12,7 @@ from looprepro.config.cell import Cell, Execution, Injection
 from looprepro.training import checkpoint
 from looprepro.training.families import MembersDiverged
 from looprepro.training.stack import StackedTrainer
-from looprepro.training.trainer import Trainer
+from looprepro.training.trainer import WordTrainer
 from looprepro.training.words import FAMILY
 
 MakeCell = Callable[..., Cell]
@@ -20,11 +20,11 @@ CPU = torch.device("cpu")
 SEEDS = (3, 4)
 
 
-def trainers(make_cell: MakeCell, **keys: Any) -> list[Trainer]:
+def trainers(make_cell: MakeCell, **keys: Any) -> list[WordTrainer]:
     return [FAMILY.trainer(make_cell(seed=seed, **keys), Execution(device="cpu"), CPU) for seed in SEEDS]
 
 
-def tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
+def tensors(trainer: WordTrainer) -> dict[str, torch.Tensor]:
     return {f"{stem}/{name}": t.clone() for stem, content in trainer.tensors().items() for name, t in content.items()}
 
 

@@ -17,16 +17,16 @@ from looprepro.tasks import make_task
 from looprepro.training.families import Diverged
 from looprepro.training.run import run_cell
 from looprepro.training.schedule import learning_rate
-from looprepro.training.trainer import Trainer, build_model
+from looprepro.training.trainer import WordTrainer, build_model
 
 MakeCell = Callable[..., Cell]
 Begin = Callable[[Cell], Attempt]
 CPU = torch.device("cpu")
 
 
-def trainer_of(cell: Cell) -> Trainer:
+def trainer_of(cell: Cell) -> WordTrainer:
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
-    return Trainer(cell, task, Execution(threads=1, device="cpu"), CPU)
+    return WordTrainer(cell, task, Execution(threads=1, device="cpu"), CPU)
 
 
 def test_methods_share_all_weights_outside_the_injection(make_cell: MakeCell) -> None:
@@ -72,15 +72,15 @@ def test_a_loss_that_is_not_finite_ends_the_cell_without_a_number(
 ) -> None:
     cell = make_cell()
     attempt = begin(cell)
-    plain = Trainer.sample_depths
+    plain = WordTrainer.sample_depths
 
-    def poisoned(self: Trainer, step: int) -> torch.Tensor:
+    def poisoned(self: WordTrainer, step: int) -> torch.Tensor:
         if step == 6:
             plain_loss = self.task.loss
             monkeypatch.setattr(self.task, "loss", lambda logits, batch: plain_loss(logits, batch) * value)
         return plain(self, step)
 
-    monkeypatch.setattr(Trainer, "sample_depths", poisoned)
+    monkeypatch.setattr(WordTrainer, "sample_depths", poisoned)
     outcome = run_cell(cell, [("T2", BudgetEvaluation(T=2, items=8))], execution, attempt, lambda: None)
     assert (outcome.status, outcome.step, outcome.reason) == ("diverged", 7, text)
     result = attempt.result()
@@ -160,9 +160,9 @@ def test_a_scale_that_asks_for_compiling_gets_the_compiled_step(make_cell: MakeC
     task = make_task(cell.task, cell.seed, cell.training.steps, cell.training.batch)
     asked = []
     monkeypatch.setattr(LoopedTransformer, "compile_core", lambda model, **options: asked.append(options))
-    Trainer(cell, task, Execution(device="cpu", compile=False), CPU)
+    WordTrainer(cell, task, Execution(device="cpu", compile=False), CPU)
     assert asked == []
-    Trainer(cell, task, Execution(device="cpu", compile=True), CPU)
+    WordTrainer(cell, task, Execution(device="cpu", compile=True), CPU)
     assert asked == [{}]
 
 
