@@ -11,6 +11,7 @@ from looprepro.cli.options import RUNS, Runs, Scale, say
 
 if TYPE_CHECKING:
     from looprepro.store import Store
+    from looprepro.store.submissions import Submission
 
 Targets = Annotated[
     list[str] | None,
@@ -35,7 +36,7 @@ def cancel(targets: Targets = None, scale: Scale = None, runs: Runs = RUNS) -> N
     marked: dict[str, set[str]] = defaultdict(set)
     for reading in store.readings(cell for cell in queue.places if wanted is None or cell in wanted):
         submission = queue.places[reading.id].submission
-        if submission.refused is None and reading.presence.status not in ("done", "diverged", "failed"):
+        if submission.refused is None and not submission.ended(reading):
             marked[submission.name].add(reading.id)
     for name, cells in marked.items():
         queue.submissions.cancel(name, sorted(cells))
@@ -43,7 +44,7 @@ def cancel(targets: Targets = None, scale: Scale = None, runs: Runs = RUNS) -> N
     queue.refresh()
     tasks = []
     for one in queue.open:
-        unwanted = [index for index, job in enumerate(one.jobs) if _nothing_left(store, job, one.cancelled)]
+        unwanted = [index for index in range(len(one.jobs)) if _nothing_left(store, one, index)]
         if one.job is not None and one.name in marked:
             tasks += [f"{one.job}"] if len(unwanted) == len(one.jobs) else [f"{one.job}_{index}" for index in unwanted]
     if tasks and queue.scheduler is not None:
@@ -56,21 +57,17 @@ def cancel(targets: Targets = None, scale: Scale = None, runs: Runs = RUNS) -> N
             ) from error
 
 
-def _nothing_left(store: Store, job: object, cancelled: frozenset[str]) -> bool:
-    from looprepro.store.submissions import JobCell
-
-    assert isinstance(job, tuple)
-    cells = [cell for cell in job if isinstance(cell, JobCell)]
-    if not any(cell.id in cancelled for cell in cells):
+def _nothing_left(store: Store, submission: Submission, index: int) -> bool:
+    """Whether a job has cells that were cancelled, and no other that it could still run."""
+    cells = [cell.id for cell in submission.jobs[index]]
+    if submission.cancelled.isdisjoint(cells):
         return False
-    return all(
-        cell.id in cancelled or store.reading(cell.id).presence.status in ("done", "diverged", "failed") for cell in cells
-    )
+    return all(cell in submission.cancelled or submission.ended(store.reading(cell)) for cell in cells)
 
 
 def _cells(store: Store, targets: list[str] | None, scale: str | None) -> set[str] | None:
     """Ids of the cells that ``targets`` name; None for all."""
-    from looprepro.cli.logs import find_cell
+    from looprepro.cli.cells import matching_cell
     from looprepro.cli.options import expansions_of
     from looprepro.planning import available_sweeps
 
@@ -81,5 +78,5 @@ def _cells(store: Store, targets: list[str] | None, scale: str | None) -> set[st
         if target in available_sweeps() or target.endswith((".yaml", ".yml")):
             found |= {cell.id for expansion in expansions_of([target], False, scale, None, None) for cell in expansion.cells}
         else:
-            found.add(find_cell(store, target))
+            found.add(matching_cell(store, target, "sweep and no cell"))
     return found

@@ -20,14 +20,15 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on printing unt
 
 def logs(cell: Cell, follow: Follow = False, runs: Runs = RUNS) -> None:
     """Print the log of a cell's latest attempt; where it has none, that of its job."""
+    from looprepro.cli.cells import matching_cell
     from looprepro.store import Store
 
     store = Store(runs)
-    name = find_cell(store, cell)
+    name = matching_cell(store, cell)
     shown: Path | None = None
     position = 0
     while True:
-        ended = store.reading(name).presence.status not in ("running", "queued", "planned")
+        ended = _is_over(store, name)
         newest = _newest(store, name)
         if newest is not None and newest != shown:
             say(str(newest))
@@ -46,16 +47,17 @@ def logs(cell: Cell, follow: Follow = False, runs: Runs = RUNS) -> None:
         raise typer.Exit(1)
 
 
-def find_cell(store: Store, text: str) -> str:
-    """The one cell whose id is or begins with ``text``; :class:`ConfigError` where there is none or several."""
-    from looprepro.files.errors import ConfigError
+def _is_over(store: Store, cell: str) -> bool:
+    """Whether nothing more is printed of a cell: nobody runs it, and no job is to begin it."""
+    from looprepro.store.submissions import Submissions
 
-    found = [name for name in store.ids() if name.startswith(text)]
-    if text in found or len(found) == 1:
-        return text if text in found else found[0]
-    if not found:
-        raise ConfigError(f"no cell '{text}' in {store.root}", "looprepro status names the cells that are not complete")
-    raise ConfigError(f"'{text}' begins {len(found)} cells", f"Give more of the id: {', '.join(found[:3])}")
+    reading = store.reading(cell)
+    if reading.presence.status in ("running", "queued", "planned") or (reading.highest and reading.highest.status == "running"):
+        return False
+    return not any(
+        cell in one.places and cell not in one.cancelled and one.refused is None and not one.begun(reading)
+        for one in Submissions(store).open()
+    )
 
 
 def _newest(store: Store, cell: str) -> Path | None:

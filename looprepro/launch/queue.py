@@ -57,9 +57,9 @@ class Queue:
     def look(self, cells: Iterable[str] | None = None, *, thorough: bool = False) -> None:
         """Ask the scheduler once, where there is anything to ask. :class:`SchedulerUnreachable` where it does not answer.
 
-        ``thorough``: also about submissions whose cells all have a result (it may lack evaluations).
+        ``thorough``: also about submissions that have nothing left to do, so that :meth:`close` can mark them.
         """
-        asked = [one for one in self.open if one.refused is None and (thorough or not self._has_all_results(one))]
+        asked = [one for one in self.open if one.refused is None and (thorough or not self._has_ended(one))]
         if cells is not None:
             names = {self.places[cell].submission.name for cell in cells if cell in self.places}
             asked = [one for one in asked if one.name in names]
@@ -72,9 +72,8 @@ class Queue:
             self.earlier, self.snapshot = self.snapshot, snapshot
             self._views = {}
 
-    def _has_all_results(self, submission: Submission) -> bool:
-        cells = f"{self.store.root}/cells"
-        return all(os.path.exists(f"{cells}/{cell}/result.json") for cell in submission.places)
+    def _has_ended(self, submission: Submission) -> bool:
+        return all(submission.ended(reading) for reading in self.store.readings(submission.places))
 
     def view(self, submission: Submission, index: int) -> TaskView:
         """One task as the last looks show it."""
@@ -126,11 +125,9 @@ class Queue:
     def _held_by(self, reading: CellReading, submission: Submission) -> str:
         if submission.refused is not None or reading.id in submission.cancelled or submission.over:
             return ""
-        index, after = submission.places[reading.id]
-        highest = reading.highest
-        if highest is not None and highest.status == "failed" and highest.number > after:
-            return ""  # its job runs other cells and does not try this one again
-        view = self.view(submission, index)
+        if submission.ended(reading):
+            return ""  # its job runs other cells and does not come back to this one
+        view = self.view(submission, submission.places[reading.id][0])
         return "" if view.kind == "over" else f"{view.kind} as {submission.name}"
 
     def _of_launch(self, launch: str, cell: str) -> tuple[Submission | None, str]:

@@ -81,8 +81,12 @@ def presence_of(reading: CellReading, submission: Submission, view: TaskView) ->
     index, after = submission.places[reading.id]
     highest = reading.highest
     begun = highest if highest is not None and highest.number > after else None
-    if files.status in ("done", "diverged") or (begun and begun.status == "failed"):
+    if files.status == "diverged" or submission.ended(reading):
         return files
+    if files.status == "done":  # trained, and submitted for a measurement
+        if reading.id in submission.cancelled or view.kind in ("over", "unknown"):
+            return files
+        return replace(files, status="running" if view.kind == "running" else "queued", cause="to be measured")
     own = begun is not None and (begun.owner.get("slurm") or {}).get("SUBMISSION") == submission.name
     if begun and not own and (files.status == "running" or view.kind == "over"):
         return files  # another executor has taken it meanwhile

@@ -151,7 +151,7 @@ class SlurmExecutor:
         code = self._submit(queue, scheduler, todo)
         queue.refresh()
         progress = self._progress(store, queue, work)
-        while self.wait and not self._settled(progress):
+        while self.wait and not self._settled(store, queue, progress):
             yield progress
             self.sleep(self.profile.poll_seconds)
             queue.refresh()
@@ -271,15 +271,18 @@ class SlurmExecutor:
         presence, complete = {}, set()
         for item in work:
             reading = store.reading(item.id)
-            known = presence[item.id] = queue.presence(reading)
-            if known.complete(name for name, _ in item.evaluations):
+            presence[item.id] = queue.presence(reading)
+            if reading.presence.complete(name for name, _ in item.evaluations):
                 complete.add(item.id)
         messages, self._messages[:] = tuple(self._messages), []
         return Progress(presence, frozenset(complete), messages)
 
-    def _settled(self, progress: Progress) -> bool:
+    def _settled(self, store: Store, queue: Queue, progress: Progress) -> bool:
+        """Whether nothing is to come. A trained cell that lacks a measurement may be submitted for it."""
         return all(
-            name in progress.complete or known.status in _ENDED or known.status == "done"
+            name in progress.complete
+            or known.status in _ENDED
+            or (known.status == "done" and not queue.holder(store.reading(name))[0])
             for name, known in progress.presence.items()
         )
 

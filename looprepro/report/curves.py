@@ -10,8 +10,7 @@ from looprepro.analysis.results import Points, Results
 from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean, summarise
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import GREY, method_colours, new_figure, save
+from looprepro.report.figure import GREY, method_colours, new_figure, nothing_to_draw, save, seeds_text
 
 POINTS = 150
 """Points of a drawn curve at most: single logged losses are too noisy to tell methods apart."""
@@ -26,10 +25,7 @@ def curves(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
         key=panel_order,
     )
     if not panels:
-        raise StoreError(
-            f"no finished cell of {sweep} at scale {results.scale} has a loss curve",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, "loss curve of a finished cell")
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = new_figure(len(panels), width=4.2, height=3.4, legend=1.9)
@@ -62,8 +58,7 @@ def curves(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
                 for step, loss, error in zip(steps, means, errors, strict=True)
             ]
         _curriculum(axis, mine[0])
-        n = f"n = {min(counts)} seeds" if len(set(counts)) == 1 else f"n = {min(counts)} to {max(counts)} seeds"
-        axis.set_title("\n".join([", ".join(part for part in (panel, n) if part), *diverged]))
+        axis.set_title("\n".join([", ".join(part for part in (panel, seeds_text(counts)) if part), *diverged]))
         axis.xaxis.set_major_locator(MaxNLocator(4))
         axis.set(xlabel="optimiser step", ylabel="training loss (nats per token)", xlim=(0, None), ylim=(0, None))
     figure.legend(list(handles.values()), list(handles), loc="outside right center")

@@ -8,8 +8,7 @@ from typing import Any
 from looprepro.analysis.results import Results
 from looprepro.analysis.samples import Wanted, distinct, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save
+from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, nothing_to_draw, save, seeds_text
 
 PROBES = {
     "defect_sphere": "probes on the whole sphere",
@@ -27,10 +26,7 @@ def defect(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
     panel = first_panel(rows)
     rows = [row for row in rows if panel_of(row) == panel]
     if not rows:
-        raise StoreError(
-            f"{sweep} at scale {results.scale} has no Toeplitz defect",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, "Toeplitz defect")
     methods = sorted({method_of(row) for row in rows})
     colours = method_colours(methods)
     budgets = sorted({row["T"] for row in rows})
@@ -69,10 +65,9 @@ def defect(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
         axis.set_xticks(budgets)
         axis.set(xlabel="recurrent steps T", ylabel="Toeplitz defect" if axis is axes[0] else "", title=probes)
     figure.legend(list(handles.values()), list(handles), loc="outside right center")
-    n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     where = dict.fromkeys(part for part in (sweep, panel, f"width {rows[0]['width']}") if part)
     figure.suptitle(
         f"Toeplitz defect of the trained operators, mean over seeds (dots: single seeds)\n"
-        f"{', '.join(where)}, scale {results.scale}, {n} seeds"
+        f"{', '.join(where)}, scale {results.scale}, {seeds_text(counts)}"
     )
     return save(figure, folder, stem, drawn)

@@ -9,18 +9,14 @@ from typing import Any
 from looprepro.analysis.results import Results
 from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.statistics import summarise
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, save, words
+from looprepro.report.figure import GREY, MARKERS, method_colours, new_figure, nothing_to_draw, save, seeds_text, words
 
 
 def depth(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None, metric: str) -> list[Path]:
     """Mean ± SE over distinct seeds at every budget of the same checkpoints; nothing is retrained."""
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") == metric and row["status"] == "done"]
     if not rows:
-        raise StoreError(
-            f"{sweep} at scale {results.scale} has no number of {metric} over T",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, f"number of {metric} over T")
     panels = sorted({panel_of(row) for row in rows}, key=panel_order)
     budgets = sorted({row["T"] for row in rows})
     roles = {row["T"]: row.get("role_T", "") for row in rows}
@@ -73,7 +69,6 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted 
         axis.set_title(panel, pad=14)
         axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     figure.legend(list(handles.values()), list(handles), loc="outside right center")
-    n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     error = ", mean ± standard error" if max(counts) > 1 else ""
-    figure.suptitle(f"{words(metric).capitalize()} over T{error}\n{sweep}, scale {results.scale}, {n} seeds")
+    figure.suptitle(f"{words(metric).capitalize()} over T{error}\n{sweep}, scale {results.scale}, {seeds_text(counts)}")
     return save(figure, folder, stem, drawn)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from looprepro.analysis.results import Results
 from looprepro.analysis.samples import Method
 from looprepro.files.atomic import write_text, write_with
+from looprepro.files.errors import StoreError
 from looprepro.planning import available_sweeps, load_sweep
 
 if TYPE_CHECKING:
@@ -120,6 +122,24 @@ def stand_in(sweep: str, scale: str) -> str:
         return ""
     note = loaded.scale(scale).note
     return note.split(";")[0].rstrip(".") if note.startswith("stand-in") else ""
+
+
+def seeds_text(counts: Collection[int]) -> str:
+    """How many seeds the drawn points have.
+
+    >>> seeds_text([3, 3]), seeds_text([1, 3])
+    ('n = 3 seeds', 'n = 1 to 3 seeds')
+    """
+    fewest, most = min(counts), max(counts)
+    return f"n = {most} seeds" if fewest == most else f"n = {fewest} to {most} seeds"
+
+
+def nothing_to_draw(results: Results, sweep: str, what: str) -> StoreError:
+    """The error where the collected cells of a sweep have no ``what``."""
+    return StoreError(
+        f"{sweep} at scale {results.scale} has no {what}",
+        f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
+    )
 
 
 def in_order(sweep: str, axis: str, names: Mapping[str, str]) -> list[str]:

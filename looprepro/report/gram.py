@@ -12,8 +12,7 @@ from pathlib import Path
 from looprepro.analysis.results import Results
 from looprepro.analysis.samples import Method, Wanted, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import new_figure, save
+from looprepro.report.figure import new_figure, nothing_to_draw, save
 
 SPHERE, GROUP = "gram@sphere", "gram@group"
 SERIES = (SPHERE, GROUP)
@@ -34,10 +33,7 @@ def gram(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted |
     """The diagonal, conformal G = 1, and the smallest conformal G > 1 with u inside one group and across its groups."""
     panels = _panels(results, sweep, wanted)
     if not panels:
-        raise StoreError(
-            f"no finished cell of {sweep} at scale {results.scale} has a Gram matrix",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, "Gram matrix of a finished cell")
     lowest = min(value for panel in panels for row in panel.cosines for value in row)
     floor = max(-1.0, math.floor(10 * lowest) / 10)
     figure, axes = new_figure(len(panels), width=2.6, height=3.5, square=True)

@@ -1,7 +1,11 @@
-"""A metric over the number of groups G: one panel per task, size or gradient, one line per budget T, the baseline as a band."""
+"""A metric over the number of groups G: one panel per task, size or gradient, a line per budget T, the baseline as a band.
+
+The budgets differ in colour and marker; operators, where a sweep has several with groups, in the stroke.
+"""
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +13,10 @@ from looprepro.analysis.results import Results
 from looprepro.analysis.samples import Method, Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import GREY, MARKERS, OKABE_ITO, new_figure, save, words
+from looprepro.report.figure import GREY, MARKERS, OKABE_ITO, new_figure, nothing_to_draw, save, seeds_text, words
+
+STROKES = ("-", "-.", ":")
+"""Of the operators; the baseline is dashed."""
 
 
 def groups(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted | None, metric: str) -> list[Path]:
@@ -18,16 +24,14 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") == metric and row["status"] == "done"]
     panels = sorted({panel_of(row) for row in rows if row.get("groups")}, key=panel_order)
     if not panels:
-        raise StoreError(
-            f"{sweep} at scale {results.scale} has no number of {metric} over G",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, f"number of {metric} over G")
+    points = sorted({method_of(row) for row in rows if row.get("groups")})
+    families = sorted({method.family for method in points})
     budgets = sorted({(row["T"], row.get("role_T", "")) for row in rows})
     figure, axes = new_figure(len(panels), width=4.2, height=3.6)
     drawn: list[dict[str, Any]] = []
     counts: set[int] = set()
     for axis, panel in zip(axes, panels, strict=True):
-        points = sorted({method_of(row) for row in rows if row.get("groups")})
         for index, (budget, role) in enumerate(budgets):
             here = [row for row in rows if panel_of(row) == panel and row["T"] == budget]
             colour, marker = OKABE_ITO[index % len(OKABE_ITO)], MARKERS[index % len(MARKERS)]
@@ -40,7 +44,7 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
                         baseline.mean - baseline.se, baseline.mean + baseline.se, color=colour, alpha=0.15, linewidth=0
                     )
                 drawn.append(_line(panel, "diagonal", None, budget, role, metric, baseline))
-            for family in sorted({method.family for method in points}):
+            for stroke, family in zip(cycle(STROKES), families, strict=False):
                 found = [(m, _sample([row for row in here if method_of(row) == m])) for m in points if m.family == family]
                 found = [(m, summary) for m, summary in found if summary.mean is not None]
                 # Neighbouring budgets are shifted a little sideways so that their error bars do not hide each other.
@@ -50,11 +54,12 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
                     [summary.mean or 0.0 for _, summary in found],
                     yerr=[summary.se or 0.0 for _, summary in found],
                     color=colour,
+                    linestyle=stroke,
                     marker=marker,
                     markersize=4.5,
                     capsize=2,
                     elinewidth=1.0,
-                    label=f"T = {budget} ({role})" if role not in ("", str(budget)) else f"T = {budget}",
+                    label=_label(budget, role, family if len(families) > 1 else ""),
                 )
                 drawn += [_line(panel, family, m, budget, role, metric, summary) for m, summary in found]
                 counts |= {summary.n for _, summary in found}
@@ -71,14 +76,18 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
     handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1.0))
     labels.append("diagonal at the same T" + (", band ± SE" if max(counts) > 1 else ""))
     figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(axes) == 1 else len(labels))
-    n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     error = ", mean ± standard error" if max(counts) > 1 else ""
-    figure.suptitle(f"{words(metric).capitalize()} over G{error}\n{sweep}, scale {results.scale}, {n} seeds")
+    figure.suptitle(f"{words(metric).capitalize()} over G{error}\n{sweep}, scale {results.scale}, {seeds_text(counts)}")
     return save(figure, folder, stem, drawn)
 
 
 def _sample(rows: list[Row]) -> Summary:
     return summarise([row["value"] for row in distinct(rows)])
+
+
+def _label(budget: int, role: str, family: str) -> str:
+    parts = (family, f"T = {budget}", f"({role})" if role not in ("", str(budget)) else "")
+    return " ".join(part for part in parts if part)
 
 
 def _tick(points: list[Method], groups: int) -> str:

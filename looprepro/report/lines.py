@@ -10,8 +10,7 @@ from looprepro.analysis.rows import LOGGED, series_name
 from looprepro.analysis.samples import Wanted, distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import MARKERS, OKABE_ITO, in_order, new_figure, save, stand_in, words
+from looprepro.report.figure import MARKERS, OKABE_ITO, in_order, new_figure, nothing_to_draw, save, seeds_text, stand_in, words
 
 X_LABELS = {
     "by_layers": "effective layers",
@@ -46,7 +45,6 @@ def lines(
 
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row["status"] == "done"]
     panels: dict[tuple[str, ...], dict[str, list[Points]]] = {}
-    seeds = set()
     roles: dict[str, dict[str, str]] = {by: {} for by in (rows_by, *panels_by)}
     for row, points in _with_points(results, rows, series):
         labels = {by: str(row.get(f"label_{by}") or row[f"axis_{by}"]) for by in roles}
@@ -54,12 +52,8 @@ def lines(
             roles[by][label] = row[f"axis_{by}"]
         panel = tuple(labels[by] for by in panels_by)
         panels.setdefault(panel, {}).setdefault(labels[rows_by], []).append(points)
-        seeds.add(row["seed"])
     if not panels:
-        raise StoreError(
-            f"{sweep} at scale {results.scale} has no series {series}",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, f"series {series}")
     names, *orders = (in_order(sweep, by, found) for by, found in roles.items())
     panels = dict(
         sorted(panels.items(), key=lambda item: [order.index(label) for order, label in zip(orders, item[0], strict=True)])
@@ -104,29 +98,34 @@ def lines(
         axis.set_axis_off()
     shown = [name for name in names if name in handles]
     figure.legend([handles[name] for name in shown], shown, loc="outside right center")
-    error = ", mean ± standard error" if len(seeds) > 1 else ""
+    counts = {row["n"] for row in drawn}
+    error = ", mean ± standard error" if max(counts) > 1 else ""
     over = f" over {x_label.split(' (')[0]}" if "_by_" in series else ""
-    about = [f"{words(series).capitalize()}{over}{error}", f"{sweep}, scale {results.scale}, {len(seeds)} seeds"]
+    about = [f"{words(series).capitalize()}{over}{error}", f"{sweep}, scale {results.scale}, {seeds_text(counts)}"]
     figure.suptitle("\n".join(filter(None, (*about, stand_in(sweep, results.scale)))))
     return save(figure, folder, stem, drawn)
 
 
 def _with_points(results: Results, rows: list[Row], series: str) -> list[tuple[Row, Points]]:
-    """One row per cell and place in the sweep that has the series, with its points."""
+    """One row per cell and place in the sweep that has the series, with its points.
+
+    Of several budgets the largest counts: a shorter solve is the beginning of a longer one, not another seed.
+    """
     found: dict[str, dict[str, Points]] = {}
     chosen: dict[tuple[Any, ...], tuple[Row, Points]] = {}
-    places: dict[tuple[str, ...], list[Row]] = {}
+    places: dict[tuple[int, tuple[str, ...], str], list[Row]] = {}
     for row in rows:
         axes = tuple(sorted(f"{name}={value}" for name, value in row.items() if name.startswith("axis_")))
-        places.setdefault((*axes, "" if series in LOGGED else row.get("evaluation", "")), []).append(row)
-    for place, members in places.items():
+        measured = (0, "") if series in LOGGED else (row.get("T") or 0, row.get("evaluation", ""))
+        places.setdefault((measured[0], axes, measured[1]), []).append(row)
+    for (_, axes, _), members in sorted(places.items(), key=lambda place: place[0]):
         for row in distinct(members):
             name = series if series in LOGGED else series_name(row, series)
             if name not in found:
                 found[name] = results.series(name)
             points = found[name].get(row["cell"])
             if points is not None and points[0]:
-                chosen[(*place, row["seed"])] = (row, points)
+                chosen[(*axes, row["seed"])] = (row, points)
     return list(chosen.values())
 
 

@@ -9,8 +9,7 @@ from looprepro.analysis.results import Results
 from looprepro.analysis.samples import Wanted, distinct, of_sweep
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import Summary, summarise
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import MARKERS, OKABE_ITO, in_order, new_figure, save, stand_in, words
+from looprepro.report.figure import MARKERS, OKABE_ITO, in_order, new_figure, nothing_to_draw, save, seeds_text, stand_in, words
 
 Y_LABELS = {"max_length": "longest word above 90% (letters)"}
 """Metrics whose name does not say what is counted."""
@@ -43,10 +42,7 @@ def points(
         if y.mean is not None and x is not None:
             found.setdefault(line, []).append((x, y))
     if not found:
-        raise StoreError(
-            f"{sweep} at scale {results.scale} has no number of {metric} over {over}",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, f"number of {metric} over {over}")
     figure, (axis,) = new_figure(1, width=4.6, height=3.4, legend=1.6)
     drawn: list[dict[str, Any]] = []
     roles = {row[f"label_{lines_by}"]: row[f"axis_{lines_by}"] for row in rows if row[f"label_{lines_by}"] in found}
@@ -75,9 +71,9 @@ def points(
         axis.minorticks_off()
     axis.grid(axis="y", color="#dddddd", linewidth=0.6)
     figure.legend(loc="outside right center")
-    n = max(row["n"] for row in drawn)
-    error = ", mean ± standard error" if n > 1 else ""
-    about = [f"{words(metric).capitalize()} over {x_label}{error}", f"{sweep}, scale {results.scale}, {n} seeds"]
+    counts = {row["n"] for row in drawn}
+    error = ", mean ± standard error" if max(counts) > 1 else ""
+    about = [f"{words(metric).capitalize()} over {x_label}{error}", f"{sweep}, scale {results.scale}, {seeds_text(counts)}"]
     figure.suptitle("\n".join(filter(None, (*about, stand_in(sweep, results.scale)))))
     return save(figure, folder, stem, drawn)
 

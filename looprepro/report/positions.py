@@ -9,8 +9,7 @@ from typing import Any
 from looprepro.analysis.results import Results
 from looprepro.analysis.samples import Wanted, distinct, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.statistics import summarise
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import OKABE_ITO, new_figure, save
+from looprepro.report.figure import OKABE_ITO, new_figure, nothing_to_draw, save, seeds_text
 
 LINES = ("-", "--", "-.", ":")
 
@@ -24,10 +23,7 @@ def positions(results: Results, folder: Path, stem: str, sweep: str, wanted: Wan
     curves = {T: results.series(f"position_accuracy@T={T}") for T in budgets}
     methods = sorted({method_of(row) for row in rows if row["cell"] in curves[row["T"]]})
     if not methods:
-        raise StoreError(
-            f"no finished cell of {sweep} at scale {results.scale} has an accuracy by position",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, "accuracy by position of a finished cell")
     columns = min(5, len(methods))
     figure, axes = new_figure(columns, math.ceil(len(methods) / columns), width=2.5, height=3.1)
     drawn: list[dict[str, Any]] = []
@@ -64,9 +60,7 @@ def positions(results: Results, folder: Path, stem: str, sweep: str, wanted: Wan
     for axis in axes[len(methods) :]:
         axis.set_visible(False)
     figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=len(handles))
-    n = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
     error = ", mean ± standard error" if max(counts) > 1 else ""
-    figure.suptitle(
-        f"Accuracy by position{error}\n{', '.join(part for part in (sweep, panel) if part)}, scale {results.scale}, {n} seeds"
-    )
+    where = ", ".join(part for part in (sweep, panel) if part)
+    figure.suptitle(f"Accuracy by position{error}\n{where}, scale {results.scale}, {seeds_text(counts)}")
     return save(figure, folder, stem, drawn)

@@ -9,8 +9,7 @@ from pathlib import Path
 from looprepro.analysis.results import Points, Results
 from looprepro.analysis.samples import Method, Wanted, first_panel, method_of, of_sweep, panel_of
 from looprepro.analysis.schema import Row
-from looprepro.files.errors import StoreError
-from looprepro.report.figure import GREY, OKABE_ITO, new_figure, save
+from looprepro.report.figure import GREY, OKABE_ITO, new_figure, nothing_to_draw, save
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,7 @@ def spectrum(results: Results, folder: Path, stem: str, sweep: str, wanted: Want
     """Draw the lowest seed of every row of ``sweep`` on its first task or size; initial values where no trained ones exist."""
     panels = _panels(results, sweep, wanted)
     if not panels:
-        raise StoreError(
-            f"no collected cell of {sweep} at scale {results.scale} has a spectrum",
-            f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-        )
+        raise nothing_to_draw(results, sweep, "spectrum of a collected cell")
     columns = min(5, len(panels))
     figure, axes = new_figure(columns, math.ceil(len(panels) / columns), width=2.1, height=2.9, square=True)
     angle = [2 * math.pi * i / 360 for i in range(361)]

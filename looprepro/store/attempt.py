@@ -46,7 +46,7 @@ class Attempt:
         self.device_seconds: float | None = None
         """Set where wall seconds times devices are not what this cell was given: by a pack's training. Else None."""
         self.ended = False
-        """end.json is written."""
+        """end.json is written, or there is no folder any more to write it into."""
         self._layout = layout
         self._beat_seconds = beat_seconds
         self._started = time.monotonic()
@@ -143,11 +143,11 @@ class Attempt:
             "deterministic": deterministic,
         }
         with self._lock:
-            self._closed = self.ended = True
-            if not self.path.is_dir():
-                return  # a removed attempt must not come back as one without an owner
-            (self.path / BALLAST).unlink(missing_ok=True)
-            create_exclusive(self.path / "end.json", pretty_json(document).encode("utf-8"))
+            self._closed = True
+            if self.path.is_dir():  # a removed attempt must not come back as one without an owner
+                (self.path / BALLAST).unlink(missing_ok=True)
+                create_exclusive(self.path / "end.json", pretty_json(document).encode("utf-8"))
+            self.ended = True
 
     def _signed(self, document: Mapping[str, Any]) -> Document:
         return {**document, "schema": SCHEMA, "nonce": self.nonce, "attempt": self.number}

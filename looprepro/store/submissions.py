@@ -31,6 +31,7 @@ from looprepro.files.errors import ConfigError, StoreError
 from looprepro.files.json_files import pretty_json
 from looprepro.store.layout import SCHEMA, checked_name, read_document
 from looprepro.store.owner import Owner, current_owner, is_dead
+from looprepro.store.status import CellReading
 from looprepro.store.store import Store
 
 _RESERVATION = re.compile(r"([0-9]{4,9})\.json")
@@ -75,6 +76,19 @@ class Submission:
     def places(self) -> dict[str, tuple[int, int]]:
         """Cell id -> (array index, latest attempt at submission)."""
         return {cell.id: (index, cell.after) for index, job in enumerate(self.jobs) for cell in job}
+
+    def begun(self, reading: CellReading) -> bool:
+        """Whether a cell of it has an attempt that is younger than the submission."""
+        highest = reading.highest
+        return highest is not None and highest.number > self.places[reading.id][1]
+
+    def ended(self, reading: CellReading) -> bool:
+        """Whether it has nothing left to do for a cell: an attempt since then is done (measured, too), diverged or failed.
+
+        The result alone does not tell: a trained cell is submitted again for a new measurement.
+        """
+        after = self.places[reading.id][1]
+        return any(one.number > after and one.status in ("done", "diverged", "failed") for one in reading.attempts)
 
     def abandoned(self, now: float) -> bool:
         """The command that was submitting it is gone."""

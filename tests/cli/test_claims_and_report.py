@@ -99,4 +99,4 @@ def test_the_report_holds_claims_tables_and_assumptions(results: Path) -> None:
     assert "State tracking by number of groups (Table 1), last token accuracy, scale smoke" in page
     assert '<strong>C4</strong> <span class="verdict supported">supported</span>' in page
     assert "Start token" in page
-    assert "gram: no finished cell of table1 at scale smoke has a Gram matrix" in page
+    assert "gram: table1 at scale smoke has no Gram matrix of a finished cell" in page

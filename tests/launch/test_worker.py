@@ -348,10 +348,10 @@ def test_an_evaluation_on_a_full_disk_fails_with_its_cause_and_loses_nothing(
 def test_an_end_that_cannot_be_written_ends_the_worker(
     store: Store, make_work: MakeWork, training: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
+    def full(path: Path, data: bytes) -> bool:
+        raise StoreError(f"cannot write {path}: No space left on device")
 
-    monkeypatch.setattr(Attempt, "end", full)
+    monkeypatch.setattr("looprepro.store.attempt.create_exclusive", full)
     work = make_work(3)
     assert run_manifest(manifest_of(store, work, {}, wait=True), run_cell=training.run_cell) == 1
     assert [store.reading(item.id).exists for item in work] == [True, False, False]

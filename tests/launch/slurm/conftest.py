@@ -106,7 +106,7 @@ class FakeSweep:
             self.profile,
             settings={"runner": "fake_training:run_cell", "source": "", **options.pop("settings", {})},
             environment={**os.environ, **self.cluster.environment},
-            sleep=lambda _: time.sleep(1.01),  # the scheduler's answers are kept for the profile's second
+            sleep=options.pop("sleep", lambda _: time.sleep(1.01)),  # the scheduler's answers are kept for the profile's second
             now=lambda: time.time() + self.later,
             **options,
         )

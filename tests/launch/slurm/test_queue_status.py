@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from looprepro.cli.cancel import cancel
+from looprepro.launch.base import Work
 from looprepro.launch.queue import Queue
 from looprepro.launch.queue_status import view_task
 from looprepro.launch.scheduler_answers import Snapshot, parse_accounting, parse_queue
@@ -157,3 +160,69 @@ def test_what_is_over_is_never_asked_for_again(fake_cluster, sweep: Any) -> None
     calls = len(fake_cluster.calls())
     assert statuses(sweep) == ["done"] * 2
     assert len(fake_cluster.calls()) == calls
+
+
+@pytest.fixture
+def measured_again(make_sweep: MakeSweep, make_work: Callable[..., list[Work]]) -> Any:
+    """Two trained cells, submitted once more for a new measurement."""
+    made = make_sweep(2, cells_per_job=2)
+    made.command()
+    made.run_jobs()
+    made.command()
+    new = make_work(2, budgets=(4, 64))
+    assert [item.id for item in new] == [item.id for item in made.work]
+    made.work = new
+    assert made.command().exit_code == 1
+    return made
+
+
+def test_a_trained_cell_that_is_to_be_measured_is_queued_until_it_is(fake_cluster, measured_again: Any) -> None:
+    assert [(one.status, one.cause) for one in measured_again.presence()] == [("queued", "to be measured")] * 2
+    fake_cluster.set_task(2, "0", state="RUNNING")
+    assert statuses(measured_again) == ["running"] * 2
+    fake_cluster.set_task(2, "0", state="PENDING")
+    measured_again.command()
+    assert len(fake_cluster.jobs()) == 2
+    measured_again.run_jobs()
+    assert statuses(measured_again) == ["done"] * 2
+    assert measured_again.command().exit_code == 0
+
+
+def test_waiting_waits_for_measurements_too(fake_cluster, measured_again: Any) -> None:
+    turns = []
+
+    def turn(_: float) -> None:
+        turns.append(len(turns))
+        time.sleep(1.01)
+        if len(turns) == 2:
+            measured_again.run_jobs()
+
+    assert measured_again.command(wait=True, sleep=turn).exit_code == 0
+    assert len(turns) >= 2
+
+
+def test_cells_that_were_submitted_again_can_be_cancelled(
+    fake_cluster, measured_again: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in fake_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    cancel(None, None, measured_again.store.root)
+    assert [call["arguments"] for call in fake_cluster.calls("scancel")] == [["2"]]
+    assert statuses(measured_again) == ["done"] * 2
+    readings = measured_again.store.readings(item.id for item in measured_again.work)
+    assert {measured_again.queue().holder(reading)[0] for reading in readings} == {""}
+
+
+def test_a_failed_cell_that_was_submitted_again_is_queued_and_can_be_cancelled(
+    fake_cluster, make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_sweep(1)
+    made.command()
+    made.run_jobs(FAKE_RAISE="0")
+    assert statuses(made) == ["failed"]
+    made.command()
+    assert statuses(made) == ["queued"]
+    for name, value in fake_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    cancel(None, None, made.store.root)
+    assert statuses(made) == ["cancelled"]
