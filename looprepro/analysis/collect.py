@@ -80,8 +80,11 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
     texts = TextsSeen()
     warnings: list[str] = []
     replaced: set[tuple[str, str]] = set()
+    diverged: set[str] = set()
     for record in source.records(sorted(wanted)):
         statuses[record.presence.status] += 1
+        if record.presence.status == "diverged":
+            diverged.add(record.id)
         found = [*record.problems, *unusable(record)]
         problems += map(_line, found)
         if found:
@@ -122,7 +125,7 @@ def collect_scale(source: Source, results_dir: Path, scale: str, *, prune: bool 
         folder,
         len(rows),
         {status: count for status, count in sorted(statuses.items()) if count},
-        tuple(_missing(wanted, rows, replaced)),
+        tuple(_missing(wanted, rows, replaced, diverged)),
         tuple(sorted([*problems, *texts.problems()])),
         tuple(warnings),
     )
@@ -151,11 +154,14 @@ def _place(row: Row) -> tuple[object, ...]:
     return row["cell"], row["sweep"], row["overrides"], row.get("evaluation"), axes
 
 
-def _missing(wanted: dict[str, list[Placement]], rows: Iterable[Row], replaced: set[tuple[str, str]]) -> Iterable[str]:
-    """Cells without any number, and single evaluations of the others. A cell's numbers serve every sweep that asks for it."""
+def _missing(
+    wanted: dict[str, list[Placement]], rows: Iterable[Row], replaced: set[tuple[str, str]], diverged: set[str]
+) -> Iterable[str]:
+    """Cells without any number, and single evaluations of the others. A cell's numbers serve every sweep that asks for it;
+    one that diverged is a result and has none."""
     found = replaced | {(row["cell"], row["evaluation"]) for row in rows if "value" in row}
     cells = {cell for cell, _ in found}
-    for cell in sorted(wanted):
+    for cell in sorted(wanted.keys() - diverged):
         if cell not in cells:
             yield cell
             continue

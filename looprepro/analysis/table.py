@@ -137,8 +137,8 @@ class Table:
 
     @property
     def complete(self) -> bool:
-        """Every entry holds every seed that was wanted."""
-        return all(entry.complete for row in self.entries for entry in row)
+        """Nothing can be added: every wanted seed has its number, or diverged, which is a result."""
+        return not any(entry.missing or entry.failed or entry.repeated for row in self.entries for entry in row)
 
     @property
     def common_n(self) -> int | None:

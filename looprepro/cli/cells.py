@@ -28,13 +28,20 @@ def cell_of(record: CellRecord) -> Cell:
     return Cell.model_validate(record.config)
 
 
+def check_trained(record: CellRecord) -> None:
+    """:class:`StoreError` where a cell has not been trained to the end."""
+    from looprepro.files.errors import StoreError
+
+    if record.presence.status != "done":
+        raise StoreError(f"{record.id} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
+
+
 def trained_weights(store: Store, record: CellRecord) -> Path:
     """The checkpoint folder of a trained cell. :class:`StoreError` where it was not trained or its weights are gone."""
     from looprepro.files.errors import StoreError
     from looprepro.store.results import weights_folder
 
-    if record.presence.status != "done":
-        raise StoreError(f"{record.id} is {record.presence.status} and has no trained weights", "Run its sweep to the end")
+    check_trained(record)
     weights = weights_folder(store.layout.cell(record.id), record.result)
     if weights is None:
         raise StoreError(f"the weights of {record.id} are gone", "Train it again: looprepro sweep ... --retrain")

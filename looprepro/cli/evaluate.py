@@ -50,7 +50,7 @@ def evaluate(
 
     With --submission, the answers of an ARC cell as Kaggle reads them; looprepro score scores such a file.
     """
-    from looprepro.cli.cells import cell_of, matching_cell, trained_weights
+    from looprepro.cli.cells import cell_of, check_trained, matching_cell, trained_weights
     from looprepro.cli.required_data import prepare_required
     from looprepro.config.cell import Execution
     from looprepro.config.identity import evaluation_id
@@ -60,6 +60,7 @@ def evaluate(
     store = Store(runs)
     name = matching_cell(store, what)
     record = next(iter(store.records([name])))
+    check_trained(record)
     cell = cell_of(record)
     evaluations = {evaluation_id(one): one for one in asked_for(cell, record, wanted or (), tasks)}
     if submission is not None:

@@ -35,7 +35,7 @@ def repeat(
     Exit code 1 where anything differs; what differs of the machine, the packages or the code is named then too.
     """
     from looprepro.analysis.repeat import compare, recorded
-    from looprepro.files.errors import ConfigError
+    from looprepro.files.errors import ConfigError, StoreError
     from looprepro.store import Store
 
     wanted = known_scale(scale)
@@ -46,7 +46,13 @@ def repeat(
     try:
         store = Store(folder)
         code = _run(store, chosen)
-        first = next(iter(store.records([chosen[0].id])))
+        first = next(iter(store.records([chosen[0].id])), None)
+        known = store.presence([chosen[0].id])[chosen[0].id]
+        if code == 130:
+            raise typer.Exit(130)
+        if first is None or not known.complete(chosen[0].evaluations):
+            why = f"{known.status}: {known.cause}" if known.cause else known.status
+            raise StoreError(f"the repetition of {chosen[0].id} did not finish ({why})", "Run the command again")
         found = compare(chosen[0], first)
     finally:
         if keep is None:

@@ -68,5 +68,5 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
             typer.echo(f"T={evaluation.T}  {name}  {count['value']:.6g}  ({count['items']} items)")
     known = reading.presence
     say(known.status if known.status == "done" or not known.cause else f"{known.status}: {known.cause}")
-    if code:
-        raise typer.Exit(code)
+    if code or not known.complete(evaluation_id(e) for e in evaluations):
+        raise typer.Exit(code or 1)

@@ -128,7 +128,8 @@ def ensure(name: str, say: Say) -> None:
     if known is not None and known.without is not None:
         remedy = f"Prepare it: looprepro data prepare {name}; {known.without}"
     else:
-        remedy = f"Prepare it: looprepro data prepare {name if known else f'--text FILES --name {folder.name}'}"
+        own = f"--text FILES --name {folder.name}" + (f" --out {folder.parent}" if "/" in name else "")
+        remedy = f"Prepare it: looprepro data prepare {name if known else own}"
     raise StoreError(f"the data {name} is not prepared in {folder}", remedy)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from looprepro.files.atomic import create_exclusive, explained
 from looprepro.files.errors import StoreError
 from looprepro.files.json_files import canonical_json, pretty_json
-from looprepro.store.layout import WEIGHTS_PATH, attempt_name, read_document
+from looprepro.store.layout import WEIGHTS_PATH, attempt_name, attempt_numbers, read_document
 
 Document = dict[str, Any]
 _FINAL = ("done", "diverged")
@@ -50,16 +50,23 @@ def read_result(cell: Path) -> Document | None:
 
 
 def weights_folder(cell: str | Path, result: Mapping[str, Any] | None) -> Path | None:
-    """The checkpoint folder that the result of a cell folder names, if it is there; a name that leads elsewhere is none.
+    """The checkpoint folder that the result of a cell folder names; where it is gone, that of the latest attempt that has one
+    of the same step (the cell was trained again). None where there is none; a name that leads elsewhere is none.
 
     In strings, as it is asked for every cell whenever something looks at the store.
     """
     weights = (result or {}).get("weights")
     if not isinstance(weights, str) or not WEIGHTS_PATH.fullmatch(weights):
         return None
-    path = f"{cell}/{weights}"
-    is_real = os.path.isdir(path) and not os.path.islink(path) and not os.path.islink(os.path.dirname(path))
-    return Path(path) if is_real else None
+    if _is_real(path := f"{cell}/{weights}"):
+        return Path(path)
+    attempts, name = f"{cell}/attempts", os.path.basename(weights)
+    others = (f"{attempts}/{attempt_name(number)}/{name}" for number in reversed(attempt_numbers(attempts)))
+    return next((Path(path) for path in others if _is_real(path)), None)
+
+
+def _is_real(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path) and not os.path.islink(os.path.dirname(path))
 
 
 def publish(cell: Path, path: Path, document: Document, *, pretty: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ def run_cell(
     """
     device = prepare(execution)
     result = attempt.result()
-    weights = _weights(attempt, result)
+    weights = weights_folder(attempt.cell_path, result)
     if result is None or (result["status"] == "done" and evaluations and weights is None):
         # The second case: asked to train again, since a measurement is missing and the weights are gone.
         outcome = _train(cell, execution, device, attempt, stop)
@@ -56,7 +56,7 @@ def run_cell(
         result = attempt.result()
         if result is None:
             raise StoreError(f"the result of {attempt.cell_id} cannot be read back", "Run the same command again")
-        weights = _weights(attempt, result)
+        weights = weights_folder(attempt.cell_path, result)
     if result["status"] == "diverged":
         return Outcome("diverged", int(result["step"]), str(result.get("reason", "")))
     if evaluations:
@@ -72,15 +72,6 @@ def measured_again(cell: Cell, evaluation: Evaluation, execution: Execution, wei
     """What one evaluation of trained weights (a checkpoint folder) says; nothing is kept."""
     device = prepare(execution)
     return family(cell).evaluate(cell, _whole(weights), [evaluation], device)[evaluation]
-
-
-def _weights(attempt: Attempt, result: Mapping[str, Any] | None) -> Path | None:
-    """The checkpoint that the result names; where it is gone, a newer attempt's of the same last step; else None."""
-    if result is None or result["status"] != "done":
-        return None
-    name = Path(str(result["weights"])).name
-    others = (folder for folder in attempt.checkpoint_folders() if folder.name == name)
-    return weights_folder(attempt.cell_path, result) or next(others, None)
 
 
 def prepare(execution: Execution) -> torch.device:

@@ -91,6 +91,13 @@ def test_a_language_model_is_asked_for_its_tasks_at_every_budget() -> None:
         asked_for(cell, record, ["T=1"], "perplexity,lambda")
 
 
+def test_a_cell_that_is_not_trained_says_so_whatever_is_asked(trained: Path, looprepro: Callable[..., Any]) -> None:
+    cell = min((trained / "runs" / "cells").iterdir())
+    (cell / "result.json").unlink()
+    done = looprepro("eval", cell.name)
+    assert (done.returncode, "has no trained weights" in done.stderr) == (1, True)
+
+
 def test_what_cannot_be_measured_is_said_in_one_line(trained: Path, looprepro: Callable[..., Any]) -> None:
     cell = next((trained / "runs" / "cells").iterdir()).name
     for arguments, said in (

@@ -18,6 +18,8 @@ import pyarrow.parquet as parquet
 import pytest
 import yaml
 
+from looprepro.store import Store
+
 Looprepro = Callable[..., Any]
 Start = Callable[..., subprocess.Popen[str]]
 Finished = tuple[Path, Any, Any]
@@ -225,6 +227,10 @@ def test_a_cell_printed_by_plan_can_be_trained_by_itself(finished: Finished, her
     assert printed.returncode == 0
     assert yaml.safe_load(printed.stdout)["training"]["steps"] == 8
     (here / "cell.yaml").write_text(printed.stdout)
+    held = Store(here / "runs").claim(wanted.name)
+    assert held is not None
+    assert looprepro("train", "cell.yaml").returncode == 1, "another process is at it, so nothing is done here"
+    held.end("interrupted")
     trained = looprepro("train", "cell.yaml")
     assert trained.returncode == 0, trained.stderr
     assert f"cell {wanted.name}" in trained.stderr

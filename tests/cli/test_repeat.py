@@ -10,6 +10,11 @@ from typing import Any
 import pyarrow
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
+import pytest
+import typer
+
+from looprepro.cli.repeat import repeat
+from looprepro.files.errors import StoreError
 
 Looprepro = Callable[..., Any]
 
@@ -68,6 +73,18 @@ def test_a_cell_of_a_stack_is_repeated_with_the_others(looprepro: Looprepro, her
     done = looprepro("repeat", cells(here)[-1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "with the 1 others of its stack" in done.stderr
+
+
+@pytest.mark.parametrize(("code", "error"), [(1, StoreError), (130, typer.Exit)])
+def test_a_repetition_that_does_not_finish_is_no_difference(
+    looprepro: Looprepro, here: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    assert looprepro("sweep", "./tiny.yaml", "--seeds", "0", "--only", "method=diagonal").returncode == 0
+    assert looprepro("collect", "--partial").returncode == 0
+    monkeypatch.setattr("looprepro.cli.repeat._run", lambda store, cells: code)
+    with pytest.raises(error) as caught:
+        repeat(None, None, here / "results", None, False)
+    assert code == 130 or "did not finish (planned)" in str(caught.value)
 
 
 def test_without_results_there_is_nothing_to_repeat(looprepro: Looprepro) -> None:

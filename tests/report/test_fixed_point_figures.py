@@ -73,6 +73,20 @@ def test_lines_are_means_over_the_seeds_that_have_a_point(results: Results) -> N
     assert pre[2]["se"] == "", "one run has no standard error"
 
 
+def test_a_shorter_solve_of_the_same_cell_is_no_further_seed(tmp_path: Path) -> None:
+    rows, series = [], {}
+    for seed in (0, 1):
+        for T in (2, 4, 8):
+            rows.append(row("FPRM", "16", seed, "exact_accuracy", 0.5) | {"T": T, "evaluation": f"T{T}-x", "role_T": f"{T}"})
+        norms = [float(10 * seed + i) for i in range(8)]
+        series[f"FPRM-16-{seed}"] = {f"activation_norm@T{T}-x": ([i + 1.0 for i in range(T)], norms[:T]) for T in (2, 4, 8)}
+    several = Results("smoke", tmp_path, rows, series_table(series))
+    found = drawn(lines(several, tmp_path, "x", "fprm_depth", None, "activation_norm", "model", ("layers",)))
+    assert [(float(p["x"]), float(p["mean"]), float(p["se"]), p["n"]) for p in found] == [
+        (i + 1.0, 5.0 + i, 5.0, "2") for i in range(8)
+    ]
+
+
 def test_norms_by_layer_are_dots_since_layers_alternate(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     styles = {}
 

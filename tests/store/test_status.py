@@ -12,6 +12,7 @@ import pytest
 
 from looprepro.store import Attempt, Store
 from looprepro.store.records import Problem
+from looprepro.store.results import weights_folder
 
 
 def _claim(store: Store, cell: str = "cell-1") -> Attempt:
@@ -68,6 +69,20 @@ def test_reading_never_writes(store: Store, finished: Attempt) -> None:
     store.garbage()
     store.verify([("cell-1", {"seed": 1})])
     assert _snapshot(store.root) == before
+
+
+def test_weights_of_a_cell_that_was_trained_again_are_found(store: Store, finished: Attempt) -> None:
+    (weights,) = finished.path.glob("checkpoint-00000030")
+    again = _claim(store)
+    shutil.copytree(weights, again.path / weights.name)
+    again.end("done")
+    assert weights_folder(finished.cell_path, finished.result()) == weights
+    shutil.rmtree(weights)
+    assert weights_folder(finished.cell_path, finished.result()) == again.path / weights.name
+    assert store.presence(["cell-1"])["cell-1"].has_weights
+    assert again.path / weights.name not in [item.path for item in store.garbage()]
+    shutil.rmtree(again.path / weights.name)
+    assert not store.presence(["cell-1"])["cell-1"].has_weights
 
 
 def test_a_failed_evaluation_attempt_leaves_the_cell_done_and_says_why(store: Store, finished: Attempt) -> None:
