@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pilots import PILOTS, pilot_columns, pilot_lines
-from sensitivity import SETTING, SPREAD, ablations, resolution, spread_rows
+from sensitivity import SETTING, SPREAD, ablations, in_words, spread_rows
 
 from looprepro.analysis.claim_samples import Samples
 from looprepro.analysis.results import RESULTS, Results, load_results
@@ -35,7 +35,6 @@ from looprepro.planning import plan as decide
 from looprepro.planning.claims import PAPERS, load_claims
 from looprepro.planning.estimate import FRACTION_OF_PEAK, GPU_BFLOAT16_FLOPS, GPU_FLOPS
 from looprepro.report.fixed_point import FIGURES as FIXED_POINT
-from looprepro.report.numbers import number
 from looprepro.report.plots import CAPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -122,25 +121,30 @@ def every_figure(study: Study) -> str:
 
 
 def coverage(study: Study) -> str:
-    """Per sweep: cells wanted today, and what became of them. Rows of overrides count for no sweep."""
-    found = study.results
-    cells: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for row in found.rows if found else ():
-        if not row["overrides"]:
-            cells.setdefault(row["sweep"], {})[row["cell"]] = row
+    """Per sweep: cells wanted today, and how many have all their numbers, whichever sweep had them run; the hours of all."""
+    rows = study.results.rows if study.results else []
+    cells = {row["cell"]: row for row in rows}
+    measured = {(row["cell"], row["evaluation"]) for row in rows if row.get("value") is not None}
     lines, absent = [], []
     for expansion in expansions(study.scale):
-        wanted, name = {planned.id for planned in expansion.cells}, expansion.sweep.name
-        have = {id: row for id, row in cells.get(name, {}).items() if id in wanted}
-        if not have:
+        wanted, name = expansion.cells, expansion.sweep.name
+        done = [one.id for one in wanted if all((one.id, e.id) in measured for e in one.evaluations)]
+        diverged = [one.id for one in wanted if one.id in cells and cells[one.id]["status"] == "diverged"]
+        if not done and not diverged:
             absent.append(f"`{name}`")
             continue
-        status = Counter(row["status"] for row in have.values())
-        hours = sum(row.get("device_hours") or 0.0 for row in have.values())
-        lines.append((f"`{name}`", expansion.sweep.place, len(wanted), status["done"], status["diverged"], f"{hours:.1f}"))
-    shown = table(("sweep", "what", "cells", "finished", "diverged", "core-hours"), lines) if lines else NOTHING
-    rest = "Not run yet at this scale, but for cells that they share with a sweep above"
-    return shown + (f"\n\n{rest}: {', '.join(absent)}." if absent else "")
+        hours = sum(cells[id].get("device_hours") or 0.0 for id in {*done, *diverged})
+        lines.append((f"`{name}`", expansion.sweep.place, len(wanted), len(done), len(diverged), f"{hours:.1f}"))
+    shown = [table(("sweep", "what", "cells", "finished", "diverged", "core-hours"), lines) if lines else NOTHING]
+    if cells:
+        total = sum(row.get("device_hours") or 0.0 for row in cells.values())
+        shown.append(
+            "Finished: with all numbers that the sweep wants. A cell that sweeps share stands in each of their lines; in all, "
+            f"{len(cells)} cells took {total:.1f} core-hours."
+        )
+    if absent:
+        shown.append(f"Not run at this scale: {', '.join(absent)}.")
+    return "\n\n".join(shown)
 
 
 def provenance(study: Study) -> str:
@@ -163,8 +167,9 @@ def paper_of() -> dict[str, str]:
 
 
 def claim_rows(claims: Iterable[Mapping[str, Any]]) -> str:
-    rows = [(claim["id"], claim["says"], f"**{claim['verdict']}**", claim["decided"]) for claim in claims]
-    return table(("claim", "what the paper says", "verdict", "numbers behind it"), rows)
+    """What it is judged by stands beside each verdict: a claim in words and its test are not the same."""
+    rows = [(c["id"], c["says"], f"**{c['verdict']}**", c["decided"], c["note"]) for c in claims]
+    return table(("claim", "what the paper says, in our words", "verdict", "numbers behind it", "how it is judged"), rows)
 
 
 def claims_summary(study: Study) -> str:
@@ -229,7 +234,7 @@ def judged(claims: Sequence[Mapping[str, Any]]) -> Iterable[str]:
             yield claim_rows(chosen)
     if silent := [claim for claim in claims if claim["verdict"] == "no data"]:
         yield "Without data at this scale:"
-        yield table(("claim", "what the paper says", "why"), [(c["id"], c["says"], c["decided"]) for c in silent])
+        yield table(("claim", "what the paper says, in our words", "why"), [(c["id"], c["says"], c["decided"]) for c in silent])
 
 
 # Methods ----------------------------------------------------------------------------------------------------------------
@@ -251,19 +256,17 @@ def spread(study: Study) -> str:
     return table(SPREAD, rows) if rows else NOTHING.replace("nothing has", "no cell of Table 1 has")
 
 
-def seen(study: Study) -> str:
-    """How wide the intervals of Table 1 are, in one sentence."""
-    said = []
-    for group, widths in (resolution(Samples(study.results)) if study.results else {}).items():
-        ends = [f"{number(width, 2)} ({method})" for width, method in widths]
-        said.append(f"{' to '.join(dict.fromkeys((ends[0], ends[-1])))} on {group}")
-    if not said:
+def words(study: Study) -> str:
+    """What Table 1 and the primary claims come to, in sentences."""
+    lines = list(in_words(Samples(study.results))) if study.results else []
+    if not lines or study.claims is None:
         return NOTHING.replace("nothing has", "no row of Table 1 has")
-    return (
-        "In Table 1, last-token accuracy at T_max, the 95% interval of a method's difference from the diagonal reaches "
-        f"{', '.join(said)} to either side, of the methods whose seeds have all run. A smaller difference is not told from "
-        "none, and a verdict needs a larger one (docs/claims.md)."
-    )
+    primary = [claim for claim in study.claims["claims"] if claim["family"] == "primary"]
+    counts = Counter(claim["verdict"] for claim in primary)
+    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    lines.append(f"**Primary claims** ({', '.join(claim['id'] for claim in primary)}): {verdicts}.")
+    head = f"Last-token accuracy of Table 1 at T_max, scale {study.scale}, of the methods whose seeds have all run:"
+    return "\n".join([head, "", *(f"- {line}" for line in lines)])
 
 
 # Pilots ----------------------------------------------------------------------------------------------------------------
@@ -415,7 +418,7 @@ BLOCKS: Mapping[str, Callable[[Study], str]] = {
     "every-figure": every_figure,
     "every-claim": every_claim,
     "provenance": provenance,
-    "seen": seen,
+    "words": words,
     "spread": spread,
     "sensitivity": sensitivity,
     "paper-hours": paper_hours,

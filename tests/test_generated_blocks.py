@@ -183,17 +183,21 @@ def test_a_pilot_is_one_line_named_by_what_it_changes(fill: ModuleType, tmp_path
     ]
 
 
-def test_what_table_1_can_see_is_half_the_width_of_its_intervals(fill: ModuleType, made_up: Path) -> None:
+def test_table_1_in_words_says_what_is_told_apart_and_what_could_be(fill: ModuleType, made_up: Path) -> None:
     """Ten seeds 0.001 apart: s = 0.003028 on both sides, so the interval is 2.101 * 0.003028 * sqrt(2 / 10) to each side."""
-    said = fill.seen(fill.Study(made_up, "mini", ""))
-    assert re.search(r"diagonal reaches 2\.8e-03 \(\S.*\) to 2\.8e-03 \(\S.*\) on A5 to either side", said)
-    assert "S5" not in said
+    head, _, a5, primary = fill.words(fill.Study(made_up, "mini", "")).splitlines()
+    assert head.startswith("Last-token accuracy of Table 1 at T_max, scale mini")
+    assert a5.startswith("- **A5** (G = 1, G = 2, G = 4, G = 8, d/2): these differ from the diagonal: G = 1 (+0.")
+    assert re.search(r"reach ±2\.8e-03 \(.*\) to ±2\.8e-03 \(.*\), and less than that", a5)
+    assert re.search(r"Means: diagonal 0\.\d+, the others 0\.\d+ \(\S.*\) to 0\.\d+ \(\S.*\); medians: diagonal 0\.\d+", a5)
+    assert re.fullmatch(r"- \*\*Primary claims\*\* \(C1, C4, C5, C9, C12\): (\d [a-z ]+, )*2 no data\.", primary)
 
 
 def test_what_has_not_been_run_is_named(fill: ModuleType, made_up: Path, tmp_path: Path) -> None:
     shown = fill.coverage(fill.Study(made_up, "mini", ""))
     assert re.search(r"^\| `table1` \| Table 1 \| 120 \| 60 \| 0 \| 15.0 \|$", shown, re.MULTILINE)
-    assert "Not run yet at this scale, but for cells that they share with a sweep above: " in shown
+    assert "60 cells took 15.0 core-hours." in shown
+    assert "Not run at this scale: " in shown
     assert "`table2`" in shown
     nothing = fill.Study(tmp_path, "mini", "")
     for name, block in fill.BLOCKS.items():

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from looprepro.analysis.results import Points, Results
 from looprepro.analysis.rows import series_name
-from looprepro.analysis.samples import distinct, of_sweep
+from looprepro.analysis.samples import distinct
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean
 from looprepro.files.errors import ConfigError
@@ -48,17 +48,20 @@ class Selected:
 
 @dataclass
 class Samples:
-    """Looks samples up in collected results. A seed without a value is not a value of 0: it is counted or missing."""
+    """Looks samples up in collected results. A seed without a value is not a value of 0: it is counted or missing.
+
+    As in tables, a cell's numbers serve every sweep that plans the cell, whichever of them had it run.
+    """
 
     results: Results
     _expansions: dict[str, Expansion | str] = field(default_factory=dict)
     _points: dict[str, Mapping[str, Points]] = field(default_factory=dict)
 
     @cached_property
-    def _by_sweep(self) -> dict[str, list[Row]]:
+    def _by_cell(self) -> dict[str, list[Row]]:
         found: dict[str, list[Row]] = {}
         for row in self.results.rows:
-            found.setdefault(row["sweep"], []).append(row)
+            found.setdefault(row["cell"], []).append(row)
         return found
 
     def expansion(self, sweep: str) -> Expansion | str:
@@ -104,23 +107,21 @@ class Samples:
             if role not in self.roles(sweep, axis):
                 return Selected({}, lacking=f"{sweep} has no {axis} = {role} at scale {self.results.scale}")
         places = self.places(sweep, axes)
-        wanted = {cell.id for cell, _ in places}
-        evaluations = {e.id for _, place in places for e in place.evaluations}
+        wanted = {(cell.id, e.id) for cell, place in places for e in place.evaluations if selector.get("T", e.role) == e.role}
         there = [
             row
-            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep)
-            if row["cell"] in wanted
-            and all(row.get(f"axis_{axis}") == role for axis, role in axes.items())
-            and ("T" not in selector or row.get("role_T") == selector["T"])
-            and selector.get("device", "").casefold() in row.get("device", "").casefold()
+            for cell in sorted({cell.id for cell, _ in places})
+            for row in sorted(self._by_cell.get(cell, ()), key=lambda row: row["sweep"] != sweep)  # its own first
+            if selector.get("device", "").casefold() in row.get("device", "").casefold()
         ]
-        measured = self._measured([row for row in there if row.get("evaluation") in evaluations], selector)
+        measured = self._measured([row for row in there if (row["cell"], row.get("evaluation")) in wanted], selector)
         counted = distinct(measured)
         lacking = ""
         if not counted:
             shown = " ".join(f"{key}={selector[key]}" for key in selector if key != "sweep")
             lacking = f"no finished run of {sweep} has {shown}"
-            if self._measured(there, selector):
+            old = [r for r in there if r["sweep"] == sweep and r.get("role_T") == selector.get("T", r.get("role_T"))]
+            if self._measured(old, selector):
                 lacking = f"{sweep} was measured by an older version: looprepro sweep {sweep} measures its cells again"
         seeds = {status: {row["seed"] for row in there if row["status"] == status} for status in ("diverged", "failed")}
         return Selected(
@@ -165,11 +166,8 @@ class Samples:
         wanted = {planned.id for planned in merge(expansions)}
         hours = {
             row["cell"]: row["device_hours"]
-            for sweep in sweeps
-            for row in of_sweep(self._by_sweep.get(sweep, ()), sweep)
-            if row["cell"] in wanted
-            and row["status"] == "done"
-            and "device_hours" in row
-            and device.casefold() in row.get("device", "").casefold()
+            for cell in wanted
+            for row in self._by_cell.get(cell, ())
+            if row["status"] == "done" and "device_hours" in row and device.casefold() in row.get("device", "").casefold()
         }
         return sum(hours[cell] for cell in sorted(hours)), len(hours), len(wanted)

@@ -13,35 +13,33 @@ Wanted = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, order=True)
 class Method:
-    """Injection, chart and groups of a run; sorts as the tables do: diagonal first, then by family and G."""
+    """A row of a sweep's axis ``method``; sorts as the tables do: diagonal first, then by family and G."""
 
     rank: int
     family: str
     """``diagonal``, ``grouped diagonal``, ``conformal``, ``conformal cayley``, ... or the name of a user's own operator."""
     groups: int
     """G; 0 where a method has none."""
-    role: str
-    """What the row means at every scale: ``diagonal``, ``G = 2``, ``d/2``."""
-
-    @property
-    def label(self) -> str:
-        """``conformal, G = 16 (d/2)``."""
-        if not self.groups:
-            return self.family
-        role = f" ({self.role})" if self.role == "d/2" else ""
-        return f"{self.family}, G = {self.groups}{role}"
+    is_half: bool
+    """G = d/2, which is another number at every width."""
+    row: str
+    """Its role on the axis: two rows may have one family and one G (two settings of an operator). "" without that axis."""
+    label: str
+    """As the sweep prints it: ``conformal, G = 16 (d/2)``."""
 
 
 def method_of(row: Row) -> Method:
-    """The method of a row, from its configuration columns."""
+    """The method of a row, from its configuration columns and its place in its sweep."""
     injection, chart, groups = row["injection"], row.get("chart"), row.get("groups", 0)
     family = injection.rsplit(":", 1)[-1].replace("_", " ")
     if chart and chart != "pairwise":
         family = f"{family} {chart}"
     rank = {"diagonal": 0, "grouped_diagonal": 1, "conformal": 2}.get(injection, 3)
-    if not groups:
-        return Method(rank, family, 0, family)
-    return Method(rank, family, groups, "d/2" if 2 * groups == row["width"] else f"G = {groups}")
+    is_half = 2 * groups == row["width"]
+    label = row.get("label_method") or (f"{family}, G = {groups}" if groups else family)
+    if is_half and "d/2" not in label:
+        label = f"{label} (d/2)"
+    return Method(rank, family, groups, is_half, row.get("axis_method", ""), label)
 
 
 def panel_of(row: Row) -> str:

@@ -174,21 +174,27 @@ def _write_submission(
 
 def _request(store: Store, name: str, evaluations: dict[str, Evaluation]) -> None:
     """Ask for the numbers in every place that the cell has, so that collect finds them; a role of their own keeps them out of
-    the tables' columns."""
+    the tables' columns. A number that any request of the sweep asked for keeps its role."""
     from typing import get_args
 
+    from looprepro.files.json_files import canonical_json
     from looprepro.planning.schema import ScaleName
 
     for scale in get_args(ScaleName):
+        places: dict[str, dict[str, Any]] = {}
+        known: dict[str, set[str]] = {}
         for request in store.requests(scale):
-            places = [cell for cell in request["cells"] if cell["id"] == name]
-            if not places:
-                continue
-            known = {e["id"] for place in places for e in place["evaluations"]}
-            more = [{"id": k, "role": f"eval {k}", "T": e.T} for k, e in evaluations.items() if k not in known]
-            if more:
-                kept = {key: request[key] for key in ("sweep", "scale", "overrides")}
-                store.record_request(kept | {"cells": [place | {"evaluations": more} for place in places]})
+            where = {key: request[key] for key in ("sweep", "scale", "overrides")}
+            for cell in request["cells"]:
+                if cell["id"] == name:
+                    place = canonical_json([where, cell["axes"]])
+                    places[place] = where | {"cells": [cell]}
+                    known.setdefault(place, set()).update(e["id"] for e in cell["evaluations"])
+        for place, request in places.items():
+            new = {k: e for k, e in evaluations.items() if k not in known[place]}
+            if new:
+                more = [{"id": k, "role": f"eval {k}", "T": e.T} for k, e in new.items()]
+                store.record_request(request | {"cells": [request["cells"][0] | {"evaluations": more}]})
 
 
 def _print(document: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -117,6 +118,9 @@ class Part(Frozen):
         return ()
 
 
+REVISED = "The test was changed when data were known (docs/claims.md)."
+
+
 class Claim(Frozen):
     """One claim of a paper, in our words."""
 
@@ -129,9 +133,16 @@ class Claim(Frozen):
     """Line of the paper's plain text."""
     note: str = ""
     """What the reader of a verdict must know."""
+    revised: bool = False
+    """Its test was changed when data for it were known (docs/claims.md lists how): said beside the verdict."""
     need: int | None = Field(None, ge=1)
     """How many parts must hold; None: all."""
     parts: tuple[Part, ...] = Field(min_length=1)
+
+    @property
+    def remark(self) -> str:
+        """What is printed beside the verdict; "" where there is nothing to say."""
+        return " ".join(part for part in (self.note, REVISED if self.revised else "") if part)
 
 
 class _File(Frozen):
@@ -168,4 +179,7 @@ def load_claims(paper: str, folder: Path | None = None) -> tuple[Claim, ...]:
     repeated = sorted({id for id in ids if ids.count(id) > 1})
     if repeated:
         raise ConfigError(f"{path}: the claim {repeated[0]} is there twice", "Give every claim its own id")
+    taken = [id for id in ids if paper not in PAPERS and re.fullmatch(r"[CF][0-9]+[a-z]?", id)]
+    if taken:
+        raise ConfigError(f"{path}: the claim {taken[0]} could be one of the two papers'", "Use other letters than C and F")
     return claims

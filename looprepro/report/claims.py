@@ -27,7 +27,7 @@ def document(scale: str, note: str, findings: Sequence[Finding], gains: Sequence
                 "id": found.claim.id,
                 "says": found.claim.says,
                 "place": found.claim.place,
-                "note": found.claim.note,
+                "note": found.claim.remark,
                 "family": found.claim.family,
                 "verdict": found.verdict,
                 "reason": found.reason,
@@ -48,15 +48,15 @@ def text(scale: str, note: str, findings: Sequence[Finding], gains: Sequence[Gai
     counts = Counter(found.verdict for found in findings)
     lines = [
         f"Claims of {title}, judged at scale {scale}: {', '.join(f'{n} {v}' for v, n in sorted(counts.items()))}",
-        f"Scale {scale}: {note}",
+        *([f"Scale {scale}: {note}"] if note else []),
         "p is corrected within a family (Holm); an interval is the 95% interval of the deciding part alone.",
         "",
     ]
     for found in findings:
         lines.append(f"{found.claim.id:<5} {found.verdict.upper():<13} {found.claim.says}  [{found.claim.place}]")
         lines.append(f"      {decided(found)}")
-        if found.claim.note:
-            lines.append(f"      note: {found.claim.note}")
+        if found.claim.remark:
+            lines.append(f"      note: {found.claim.remark}")
     return "\n".join([*lines, "", *gain_lines(scale, gains), *([""] if gains else [])])
 
 

@@ -96,12 +96,14 @@ def save(figure: Figure, folder: Path, stem: str, drawn: Sequence[Mapping[str, A
 
 
 def method_colours(methods: Sequence[Method]) -> dict[Method, Any]:
-    """Black for the diagonal, viridis from dark to light along the groups: order is readable in grey print, too."""
+    """Black for the diagonal (grey where a sweep has another), viridis from dark to light along the groups: order is
+    readable in grey print, too."""
     import matplotlib
 
     ramp = matplotlib.colormaps["viridis"]
     others = [method for method in methods if method.family != "diagonal"]
-    colours: dict[Method, Any] = {method: BLACK for method in methods if method.family == "diagonal"}
+    diagonals = [method for method in methods if method.family == "diagonal"]
+    colours: dict[Method, Any] = {method: GREY if index else BLACK for index, method in enumerate(diagonals)}
     for index, method in enumerate(others):
         colours[method] = ramp(0.1 + 0.78 * index / max(1, len(others) - 1))
     return colours

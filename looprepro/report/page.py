@@ -81,7 +81,7 @@ def _claim(found: Finding) -> dict[str, str]:
         "verdict": found.verdict,
         "says": claim.says,
         "place": claim.place,
-        "note": claim.note,
+        "note": claim.remark,
         "decided": decided(found) + ".",
     }
 

@@ -486,3 +486,14 @@ def test_every_group_count_above_the_diagonal_is_what_c28_says() -> None:
     levels = dict.fromkeys(GROUPS, 0.8) | {"diagonal": 0.7}
     (found,) = judge([claim], accuracies(levels))
     assert (found.verdict, len(found.parts)) == ("supported", 5)
+
+
+def test_a_cell_counts_for_every_sweep_that_plans_it_whichever_had_it_run() -> None:
+    of = {"sweep": "ablation_curriculum", "group": "A5", "method": "diagonal", "T": "T_max"}
+    results = collected(lambda *about: 0.9 + noise(*about), "mini", ["table1"])
+    shared, own = ({"kind": "range", "low": 0.5, "of": of | {"curriculum": role}} for role in ("doubling", "none"))
+    assert one(shared, results).verdict == "supported"
+    assert (one(own, results).verdict, one(own, results).reason) == (
+        "no data",
+        "no finished run of ablation_curriculum has group=A5 method=diagonal T=T_max curriculum=none",
+    )

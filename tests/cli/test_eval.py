@@ -60,6 +60,13 @@ def test_a_new_budget_is_measured_without_training_and_collected(trained: Path, 
     assert table.returncode == 0, table.stderr
     assert "T = 5" not in table.stdout
 
+    roles = set(zip(found["T"], found["role_T"], strict=True))
+    assert looprepro("eval", cell, "T=3").returncode == 0, "a budget of the sweep"
+    assert looprepro("collect").returncode == 0
+    rows = pandas.read_parquet(trained / "results" / "smoke" / "results.parquet")
+    found = rows[(rows["cell"] == cell) & (rows["metric"] == "last_token_accuracy")]
+    assert set(zip(found["T"], found["role_T"], strict=True)) == roles, "which keeps its place in the table"
+
 
 def test_after_a_failure_the_same_command_tries_again_and_collect_waits_for_nothing(
     trained: Path, looprepro: Callable[..., Any]
