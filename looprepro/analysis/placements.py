@@ -32,6 +32,7 @@ def request_document(expansion: Expansion) -> dict[str, Any]:
         "cells": [
             {
                 "id": planned.id,
+                "seed": planned.cell.seed,
                 "axes": dict(place.axes),
                 "labels": dict(place.labels),
                 "evaluations": [{"id": e.id, "role": e.role, "T": e.evaluation.T} for e in place.evaluations],
@@ -43,20 +44,28 @@ def request_document(expansion: Expansion) -> dict[str, Any]:
 
 
 def placements(requests: Iterable[Document]) -> dict[str, list[Placement]]:
-    """Cell id -> its places. The same place asked for twice is one place with the evaluations of both and the later labels."""
+    """Cell id -> its places. The same place asked for twice is one place with the evaluations of both and the later labels.
+
+    Where a later request has another cell in the place of the same seed (the sweep file or an operator's source was changed),
+    the earlier one is asked for no more.
+    """
     found: dict[str, dict[tuple[Any, ...], Placement]] = {}
+    latest: dict[tuple[Any, ...], str] = {}
     for request in requests:
         sweep, scale, overrides = request["sweep"], request["scale"], overrides_text(request.get("overrides") or ())
         for cell in request["cells"]:
             axes = dict(cell["axes"])
-            place = found.setdefault(cell["id"], {}).setdefault(
-                (sweep, scale, overrides, *sorted(axes.items())),
-                Placement(sweep, scale, overrides, axes, {}),
-            )
+            key = (sweep, scale, overrides, *sorted(axes.items()))
+            place = found.setdefault(cell["id"], {}).setdefault(key, Placement(sweep, scale, overrides, axes, {}))
             place.labels = dict(cell.get("labels") or {})
             for evaluation in cell["evaluations"]:
                 place.evaluations[evaluation["id"]] = (evaluation["role"], int(evaluation["T"]))
-    return {cell: list(places.values()) for cell, places in found.items()}
+            if "seed" in cell:
+                earlier = latest.get((*key, cell["seed"]), cell["id"])
+                latest[*key, cell["seed"]] = cell["id"]
+                if earlier != cell["id"]:
+                    found[earlier].pop(key, None)
+    return {cell: list(places.values()) for cell, places in found.items() if places}
 
 
 def overrides_text(overrides: Sequence[str]) -> str:

@@ -37,6 +37,8 @@ class Recorded:
     environment: Mapping[str, Any]
     """Provenance of the attempt that finished it."""
     status: str
+    cause: str
+    """Why it diverged, and at which step."""
     numbers: Mapping[Place, tuple[float, int]]
     """Value and items of every metric."""
     series: Mapping[str, Points] = field(default_factory=dict)
@@ -93,7 +95,8 @@ def _recorded(found: Results, described: Cells, id: str, rows: list[Row]) -> Rec
     numbers = {(row["evaluation"], row["metric"]): (row["value"], row["items"]) for row in rows if row.get("value") is not None}
     evaluations = {name: described.evaluation[name]["settings"] for name in sorted({evaluation for evaluation, _ in numbers})}
     pack, status = first.get("pack") or "", first["status"]
-    return Recorded(id, line["config"], evaluations, execution, pack, environment, status, numbers, series)
+    cause = first.get("cause") or ""
+    return Recorded(id, line["config"], evaluations, execution, pack, environment, status, cause, numbers, series)
 
 
 def compare(was: Recorded, record: CellRecord) -> Comparison:
@@ -107,6 +110,8 @@ def compare(was: Recorded, record: CellRecord) -> Comparison:
     if record.presence.status != was.status:
         different["cell", "status"] = (was.status, record.presence.status)
     pairs: Iterable[tuple[Place, object, object]] = [
+        # Of a run that diverged there is nothing else to compare: where and why it did.
+        *([(("cell", "cause"), was.cause, record.presence.cause)] if was.status == "diverged" else []),
         *((place, was.numbers.get(place), now.get(place)) for place in sorted(was.numbers.keys() | now.keys())),
         *_series(was.series, cell_series(record)),
     ]

@@ -53,12 +53,14 @@ def geometry(
     if (what is None) == (method is None):
         raise ConfigError("name one operator", "Give a cell, a checkpoint folder, or --method for a fresh one")
     if what is not None:
+        if chart is not None:
+            raise ConfigError("--chart belongs to --method", "The chart of a trained operator is in its configuration")
         title, injection = _trained(what, runs)
     else:
         assert method is not None
         title, injection = _fresh(method, groups, chart, width)
     matrix = injection.matrix()
-    count = injection.config.groups or 1
+    count = groups or injection.config.groups or 1
     metrics = operator_metrics(matrix, count, wanted)
     values = spectrum(matrix)
     moduli = values.abs()

@@ -54,8 +54,12 @@ def plot(
         if figure == "fixed_point":
             _fixed_point(found)
             continue
-        shown = metric or expansion.layout.metric
-        for path in draw(figure, found, sweep=expansion.sweep.name, wanted=expansion.wanted, metric=shown):
+        usual = expansion.layout.metric
+        shown = metric or usual
+        # Another metric is another figure: that of the table is not overwritten.
+        variant = shown if shown != usual and figure in ("groups", "depth") else ""
+        name, wanted = expansion.sweep.name, expansion.wanted
+        for path in draw(figure, found, sweep=name, wanted=wanted, metric=shown, variant=variant):
             typer.echo(str(path))
 
 

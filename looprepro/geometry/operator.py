@@ -43,7 +43,7 @@ def diagonal_blocks(matrix: Tensor, groups: int) -> list[Tensor]:
     outside = ~torch.eye(groups, dtype=torch.bool)
     if bool((cut.transpose(1, 2)[outside] != 0).any()):
         raise GeometryError(
-            f"the operator mixes the {groups} groups, so a write inside one group does not stay there",
-            "Ask for the number of groups that the operator has, or for sphere probes",
+            f"the operator mixes the {groups} groups of {size} neighbouring coordinates: a write inside one leaves it",
+            "looprepro geometry CELL --groups measures inside other groups",
         )
     return [cut[g, :, g, :] for g in range(groups)]

@@ -159,6 +159,8 @@ class Sweep(SweepFile):
 
 
 LARGEST_SEED = 2**31 - 1
+MOST_SEEDS = 100_000
+"""Of one sweep: more are a slip of the keyboard, and would not fit into memory as cells."""
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -175,6 +177,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise ValueError(f"seeds '{text}' are not of the form 0-4 or 0,2,5")
         if int(match[2] or match[1]) > LARGEST_SEED:
             raise ValueError(f"seeds '{text}' go beyond {LARGEST_SEED}")
+        if len(seeds) + int(match[2] or match[1]) - int(match[1]) >= MOST_SEEDS:
+            raise ValueError(f"seeds '{text}' are more than {MOST_SEEDS}")
         seeds |= dict.fromkeys(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(seeds)
 

@@ -16,7 +16,7 @@ def depth(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted 
     """Mean ± SE over distinct seeds at every budget of the same checkpoints; nothing is retrained."""
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") == metric and row["status"] == "done"]
     if not rows:
-        raise nothing_to_draw(results, sweep, f"number of {metric} over T")
+        raise nothing_to_draw(results, sweep, f"number of {metric} over T", metric)
     panels = sorted({panel_of(row) for row in rows}, key=panel_order)
     budgets = sorted({row["T"] for row in rows})
     roles = {row["T"]: row.get("role_T", "") for row in rows}

@@ -136,12 +136,13 @@ def seeds_text(counts: Collection[int]) -> str:
     return f"n = {most} seeds" if fewest == most else f"n = {fewest} to {most} seeds"
 
 
-def nothing_to_draw(results: Results, sweep: str, what: str) -> StoreError:
-    """The error where the collected cells of a sweep have no ``what``."""
-    return StoreError(
-        f"{sweep} at scale {results.scale} has no {what}",
-        f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}",
-    )
+def nothing_to_draw(results: Results, sweep: str, what: str, metric: str | None = None) -> StoreError:
+    """The error where the collected cells of a sweep have no ``what``; of a ``metric`` that none has, with those they have."""
+    known = sorted({row["metric"] for row in results.rows if row["sweep"] == sweep and row.get("metric")})
+    remedy = f"Run: looprepro sweep {sweep} --scale {results.scale}; looprepro collect --scale {results.scale}"
+    if metric is not None and known and metric not in known:
+        remedy = f"It has {', '.join(known)}"
+    return StoreError(f"{sweep} at scale {results.scale} has no {what}", remedy)
 
 
 def in_order(sweep: str, axis: str, names: Mapping[str, str]) -> list[str]:

@@ -25,7 +25,7 @@ def groups(results: Results, folder: Path, stem: str, sweep: str, wanted: Wanted
     rows = [row for row in of_sweep(results.rows, sweep, wanted) if row.get("metric") == metric and row["status"] == "done"]
     panels = sorted({panel_of(row) for row in rows if row.get("groups")}, key=panel_order)
     if not panels:
-        raise nothing_to_draw(results, sweep, f"number of {metric} over G")
+        raise nothing_to_draw(results, sweep, f"number of {metric} over G", metric)
     points = sorted({method_of(row) for row in rows if row.get("groups")})
     lines = _lines(points)
     budgets = sorted({(row["T"], row.get("role_T", "")) for row in rows})

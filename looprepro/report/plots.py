@@ -91,14 +91,16 @@ def plot(
     sweep: str = DEFAULT_SWEEP,
     wanted: Wanted | None = None,
     metric: str = "last_token_accuracy",
+    variant: str = "",
 ) -> list[Path]:
     """Draw figure ``name`` from ``results`` into results/<scale>/figures/; the paths of png, pdf and csv.
 
     ``wanted``: cells and evaluations of the sweep today, so that rows of an older sweep file stay out. ``metric``: for
-    ``groups`` and ``depth``. :class:`StoreError` where nothing was collected that it could show.
+    ``groups`` and ``depth``. ``variant`` ends the files' names. :class:`StoreError` where nothing was collected that
+    it could show.
     """
     folder = results.folder / "figures"
-    stem = name if sweep == DEFAULT_SWEEP else f"{name}-{sweep}"
+    stem = "-".join(part for part in (name, "" if sweep == DEFAULT_SWEEP else sweep, variant) if part)
     if name not in FIGURES:
         raise ConfigError(f"unknown figure '{name}'", f"Use one of {', '.join(FIGURES)}")
     of_cells: dict[str, Callable[..., list[Path]]] = {

@@ -6,6 +6,7 @@ appendix B: eq. 8; P3.4, P3.5).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,27 +52,28 @@ def operator_metrics(matrix: Tensor, groups: int, budgets: Sequence[int]) -> dic
     ``defect_sphere`` and ``defect_blockwise``: eq. 8 for probes on the whole sphere and inside one of ``groups`` groups.
     ``turning``: mean sine of the angle between A^(T-1) u and A^T u, which vanishes where the direction collapses (C39).
     ``log_contraction``: mean of log|A^T u| / T, negative where the norm shrinks.
-    None of them where A has no powers to measure (it maps a probe to zero): the log then says so.
+    None of them where A has no powers to measure (it maps a probe to zero), no ``defect_blockwise`` where A mixes the groups:
+    what is printed then says so.
     """
     try:
         travelled = powers(matrix, sphere(matrix.shape[0]), max(budgets))
-        on_sphere = mean_defects(travelled.gram(), budgets)
+    except GeometryError as error:
+        print(f"geometry not measured: {error}", file=sys.stderr, flush=True)
+        return {budget: {} for budget in budgets}
+    on_sphere = mean_defects(travelled.gram(), budgets)
+    turning = travelled.turning().mean(dim=1)
+    logs = travelled.log_norms.mean(dim=1)
+    found: dict[int, dict[str, Tensor | float]] = {
+        T: {"defect_sphere": on_sphere[T], "turning": turning[T - 1], "log_contraction": logs[T] / T} for T in budgets
+    }
+    try:
         # One group: the same probes. Else each block takes its own powers, at 1/G of the price of the whole.
         inside = on_sphere if groups == 1 else blockwise_defects(matrix, groups, budgets)
     except GeometryError as error:
-        print(f"geometry not measured: {error}", flush=True)
-        return {budget: {} for budget in budgets}
-    turning = travelled.turning().mean(dim=1)
-    logs = travelled.log_norms.mean(dim=1)
+        print(f"no defect_blockwise: {error}", file=sys.stderr, flush=True)
+    else:
+        for T in budgets:
+            found[T]["defect_blockwise"] = inside[T]
     return {
-        T: {
-            name: {"value": float(value), "items": COUNT}
-            for name, value in (
-                ("defect_sphere", on_sphere[T]),
-                ("defect_blockwise", inside[T]),
-                ("turning", turning[T - 1]),
-                ("log_contraction", logs[T] / T),
-            )
-        }
-        for T in budgets
+        T: {name: {"value": float(value), "items": COUNT} for name, value in metrics.items()} for T, metrics in found.items()
     }

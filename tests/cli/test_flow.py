@@ -143,6 +143,17 @@ def test_plot_prints_the_files_it_wrote(copied: Path, looprepro: Looprepro) -> N
     assert files[1].read_bytes().startswith(b"%PDF")
 
 
+def test_another_metric_is_another_figure_and_an_unknown_one_names_those_there_are(copied: Path, looprepro: Looprepro) -> None:
+    usual = looprepro("plot", "depth", "--sweep", "./tiny.yaml").stdout.splitlines()
+    before = [(copied / file).read_bytes() for file in usual]
+    other = looprepro("plot", "depth", "--sweep", "./tiny.yaml", "--metric", "mean_token_accuracy").stdout.splitlines()
+    assert [Path(file).stem for file in other] == [f"{Path(file).stem}-mean_token_accuracy" for file in usual]
+    assert [(copied / file).read_bytes() for file in usual] == before
+    unknown = looprepro("plot", "depth", "--sweep", "./tiny.yaml", "--metric", "nonsense")
+    assert unknown.returncode == 1
+    assert "It has defect_blockwise, " in unknown.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

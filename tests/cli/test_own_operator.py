@@ -51,7 +51,7 @@ def test_the_example_of_the_page_goes_all_the_way(tmp_path: Path) -> None:
         if "table" in line.split()[1]:
             assert re.search(r"twist +0\.\d{3} ± ", done.stdout), done.stdout
     with open(tmp_path / "results/smoke/figures/spectrum-twist_table.csv", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["method"] == "Twist"]
+        rows = [row for row in csv.DictReader(file) if row["method"] == "twist"]
     moduli = [abs(complex(float(row["re"]), float(row["im"]))) for row in rows]
     assert len(rows) == 16
     assert max(moduli) == pytest.approx(min(moduli)), "one rate: one circle"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,4 +100,4 @@ def test_a_cell_that_diverged_diverges_again(looprepro: Looprepro, here: Path) -
     assert looprepro("collect", "--partial").returncode == 0
     done = looprepro("repeat")
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "the same, bit for bit" in done.stdout
+    assert re.search(r"\b([1-9]\d*) of \1 numbers and curves are the same, bit for bit", done.stdout), "its cause at least"

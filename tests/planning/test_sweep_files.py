@@ -12,6 +12,7 @@ from looprepro.files.errors import ConfigError
 from looprepro.planning import StatedNumber, available_sweeps, load_sweep, stated_numbers, stated_of, sweeps_folder
 from looprepro.planning.catalog import _natural
 from looprepro.planning.keys import leaves, nearest_key
+from looprepro.planning.schema import parse_seeds
 
 LINES = {  # replacement of one piece of the small sweep -> (line of the mistake, what the message must say)
     "misspelt top key": (("kind: table", "kindd: table"), 5, ["unknown key 'kindd'", "'kind'"]),
@@ -206,3 +207,9 @@ def test_seeds_that_no_cell_can_have_are_refused_before_anything_runs(seeds: str
     (tmp_path / "table1.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match="seeds"):
         load_sweep(tmp_path / "table1.yaml")
+
+
+@pytest.mark.parametrize("text", ["0-1000000000", "0-99999,200000", "5-2147483647"])
+def test_more_seeds_than_memory_holds_are_refused_at_once(text: str) -> None:
+    with pytest.raises(ValueError, match="are more than 100000"):
+        parse_seeds(text)

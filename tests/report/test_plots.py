@@ -195,3 +195,17 @@ def test_importing_the_room_loads_no_heavy_package() -> None:
         f"print(sorted({heavy} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["depth", "groups"])
+def test_two_rows_of_one_operator_and_one_g_are_two_lines(results: Results, name: str) -> None:
+    """Two settings of one operator differ in their place in the sweep only; neither may hide the other."""
+    rows = []
+    for row in results.rows:
+        rows.append(row)
+        if row["axis_method"] == "G=2":
+            slow = {"axis_method": "slow", "label_method": "slow, G = 2", "value": 0.5 * row["value"]} if "value" in row else {}
+            rows.append(row | slow)
+    several = dataclasses.replace(results, rows=rows)
+    lines = {line["method"] for line in drawn(plot(name, several))}
+    assert {"slow, G = 2", "conformal, G = 2"} <= lines

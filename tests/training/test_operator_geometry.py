@@ -53,7 +53,14 @@ def test_the_metrics_are_those_of_the_plain_functions(groups: int) -> None:
 
 def test_an_operator_that_kills_a_probe_leaves_no_metric_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert operator_metrics(torch.zeros(4, 4, dtype=torch.float64), 1, [2]) == {2: {}}
-    assert "geometry not measured" in capsys.readouterr().out
+    assert "geometry not measured" in capsys.readouterr().err
+
+
+def test_an_operator_that_mixes_its_groups_lacks_only_the_defect_inside_them(capsys: pytest.CaptureFixture[str]) -> None:
+    matrix = torch.randn(4, 4, generator=torch.Generator().manual_seed(3)).double()
+    mixed, whole = operator_metrics(matrix, 2, [2])[2], operator_metrics(matrix, 1, [2])[2]
+    assert mixed == {name: metric for name, metric in whole.items() if name != "defect_blockwise"}
+    assert "no defect_blockwise: the operator mixes the 2 groups of 2 neighbouring" in capsys.readouterr().err
 
 
 def test_the_drawn_gram_matrix_is_toeplitz_for_one_group_and_inside_a_group() -> None:
