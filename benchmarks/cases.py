@@ -8,6 +8,7 @@ import torch
 
 from looprepro.config import formulas
 from looprepro.config.cell import Cell, Execution, GroupWordsTask, Injection, LoopedTransformer, Recurrence, Training
+from looprepro.config.curriculum import Curriculum
 from looprepro.tasks import make_task
 from looprepro.training.trainer import WordTrainer
 
@@ -70,7 +71,7 @@ def trainer(cell: Cell, execution: Execution, device: str = "cpu") -> WordTraine
 
 def first_step(cell: Cell, length: int) -> int:
     """The first step whose words have ``length`` letters."""
-    lengths = formulas.curriculum_lengths(cell.task)
+    lengths = Curriculum.of(cell.task.curriculum, cell.task.length, cell.training.steps).lengths
     return -(-lengths.index(length) * cell.training.steps // len(lengths))
 
 

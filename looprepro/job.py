@@ -33,9 +33,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import looprepro
 from looprepro.files.errors import ConfigError, LoopreproError
 from looprepro.files.json_files import read_json
+from looprepro.files.places import project_root
 from looprepro.store import Store
 from looprepro.store.provenance import provenance, snapshot_state
 from looprepro.store.submissions import is_called_off, record_death
@@ -174,7 +174,7 @@ class Pack:
 def check_source(document: Mapping[str, Any]) -> None:
     """:class:`ConfigError` where this process runs other code than the one that was submitted."""
     wanted = document.get("source")
-    project = Path(looprepro.__file__).resolve().parent.parent
+    project = project_root()
     state = snapshot_state(project)
     if wanted and (state is None or state[0]["source"] != wanted):
         raise ConfigError(

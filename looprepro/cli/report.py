@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from looprepro.cli.options import RESULTS, ResultsFolder, Scale, known_scale
@@ -37,7 +35,7 @@ def report(scale: Scale = None, results: ResultsFolder = RESULTS) -> None:
 
 def _assumptions() -> str:
     """docs/assumptions.md of the checkout; "" in an installation without docs."""
-    import looprepro
+    from looprepro.files.places import project_root
 
-    page = Path(looprepro.__file__).resolve().parents[1] / "docs" / "assumptions.md"
+    page = project_root() / "docs" / "assumptions.md"
     return page.read_text(encoding="utf-8") if page.is_file() else ""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable
 
 from looprepro.config.cell import Cell, Evaluation, GroupWordsTask, Injection, LoopedTransformer, Recurrence, word_parts
+from looprepro.config.curriculum import Curriculum
 
 FLOAT_BYTES = 4
 VALUE_GATE_INPUTS = 32
@@ -33,13 +34,6 @@ def vocabulary(task: GroupWordsTask) -> int:
 def positions(task: GroupWordsTask, length: int | None = None) -> int:
     """Positions of a word of ``length`` letters (default: n), the start token included."""
     return (task.length if length is None else length) + int(task.start_token)
-
-
-def curriculum_lengths(task: GroupWordsTask) -> list[int]:
-    """The word lengths of training, each for an equal share of the steps: 2, 4, 8, ..., n."""
-    if task.curriculum == "none":
-        return [task.length]
-    return [2**k for k in range(1, task.length.bit_length()) if 2**k < task.length] + [task.length]
 
 
 # Parameters ---------------------------------------------------------------------------------------------------------
@@ -176,7 +170,7 @@ def train_flops_per_step(cell: Cell) -> float:
         loop = (without + 3.0 * with_gradient) * step_flops(model, time)
         return loop + 3.0 * outside_flops(model, words, time)
 
-    lengths = curriculum_lengths(task)
+    lengths = Curriculum.of(task.curriculum, task.length, training.steps).lengths
     mean = sum(sequence(positions(task, length)) for length in lengths) / len(lengths)
     return training.batch * mean + 3.0 * factor_flops(model.injection, model.width)
 

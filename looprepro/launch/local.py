@@ -21,8 +21,8 @@ from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
-import looprepro
 from looprepro.files.json_files import write_json
+from looprepro.files.places import project_root
 from looprepro.launch.base import Progress, Watch, Work, available_cores, manifest_of, thread_environment, units_of
 from looprepro.store import Store
 
@@ -156,7 +156,7 @@ class LocalExecutor:
 
     def _start(self, folder: Path, slot: int, offset: int, threads: int) -> _Process:
         log = folder / f"worker-{slot}.log"
-        package = str(Path(looprepro.__file__).resolve().parent.parent)
+        package = str(project_root())
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
         environment = {**os.environ, **thread_environment(threads), "PYTHONPATH": path, **self.environment}
         command = [sys.executable, "-m", "looprepro.worker", str(folder / "manifest.json")]

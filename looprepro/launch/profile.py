@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-import looprepro
 from looprepro.config.cell import Frozen
 from looprepro.files.errors import ConfigError
+from looprepro.files.places import checkout, project_root
 from looprepro.files.yaml_files import Document, read_yaml
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:/@+=-]*")
@@ -173,9 +173,10 @@ class Profile(Frozen):
 
 def profile_folder() -> Path:
     """``slurm/`` of a checkout, or the copy of it that an installed package carries."""
-    package = Path(looprepro.__file__).resolve().parent
-    checkout = package.parent / "slurm"
-    return checkout if (package.parent / "pyproject.toml").is_file() and checkout.is_dir() else package / "data" / "slurm"
+    found = checkout()
+    if found is not None and (found / "slurm").is_dir():
+        return found / "slurm"
+    return project_root() / "looprepro" / "data" / "slurm"
 
 
 def available_profiles() -> list[str]:

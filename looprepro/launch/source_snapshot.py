@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import looprepro
 from looprepro.files.atomic import write_bytes
 from looprepro.files.json_files import canonical_json, pretty_json
+from looprepro.files.places import checkout, project_root
 from looprepro.planning.operators import operator_files
 from looprepro.store.provenance import SOURCE_FILE, WATCHED, source_state
 
@@ -56,10 +56,9 @@ def read_source(operators: Iterable[str] = ()) -> Source:
 
     ``operators``: users' own ("package.module:Class"), whose modules are copied as well.
     """
-    project = Path(looprepro.__file__).resolve().parent.parent
-    checkout = (project / "pyproject.toml").is_file()
+    project = project_root()
     files: dict[str, bytes] = {}
-    for name in WATCHED if checkout else ("looprepro",):
+    for name in WATCHED if checkout() else ("looprepro",):
         _read_into(files, project, project / name)
     for operator in sorted(set(operators)):
         files |= {path: file.read_bytes() for path, file in operator_files(operator).items()}

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import looprepro
 from looprepro.files.errors import ConfigError
+from looprepro.files.places import checkout, project_root
 from looprepro.files.yaml_files import read_yaml
 from looprepro.planning.expansion import expand
 from looprepro.planning.keys import nearest, settings
@@ -20,11 +20,10 @@ RESERVED = ("T", "seed")
 
 def sweeps_folder() -> Path:
     """sweeps/ of the checkout; of the installed package where there is no checkout."""
-    package = Path(looprepro.__file__).resolve().parent
-    checkout = package.parent / "sweeps"
-    if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
-        return checkout
-    return package / "sweeps"
+    found = checkout()
+    if found is not None and (found / "sweeps").is_dir():
+        return found / "sweeps"
+    return project_root() / "looprepro" / "sweeps"
 
 
 def available_sweeps() -> list[str]:

@@ -10,6 +10,7 @@ from looprepro.analysis.results import Points, Results
 from looprepro.analysis.samples import Wanted, distinct, method_of, of_sweep, panel_of, panel_order
 from looprepro.analysis.schema import Row
 from looprepro.analysis.statistics import mean, summarise
+from looprepro.config.curriculum import Curriculum
 from looprepro.report.figure import GREY, method_colours, new_figure, nothing_to_draw, save, seeds_text
 
 POINTS = 150
@@ -85,9 +86,7 @@ def _curriculum(axis: Any, row: Row) -> None:
     """Dotted lines where the word length doubles, and the length at the top of each slice."""
     if row.get("curriculum") != "doubling" or "steps" not in row:
         return
-    lengths = [2]
-    while lengths[-1] < row["length"]:
-        lengths.append(min(2 * lengths[-1], row["length"]))
+    lengths = Curriculum.doubling(row["length"], row["steps"]).lengths
     slice_steps = row["steps"] / len(lengths)
     top = axis.get_xaxis_transform()
     for index, length in enumerate(lengths):

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import looprepro
 from looprepro.files.errors import StoreError
+from looprepro.files.places import project_root
 from looprepro.store.layout import Layout, attempt_name, read_bytes, read_document
 from looprepro.store.provenance import git, source_state
 
@@ -42,7 +42,7 @@ def made_by_other_code(layout: Layout, ids: Iterable[str], project: Path | None 
     Empty where there is no checkout to compare with. A cell without a commit (trained by an installed package), or without
     its folder, is not named: nothing is known of its code. A commit that this checkout does not have is other code.
     """
-    project = project or Path(looprepro.__file__).resolve().parent.parent
+    project = project or project_root()
     origins = {cell_id: origin for cell_id in ids if (origin := origin_of(layout, cell_id)) is not None}
     if not origins or not (project / ".git").exists():
         return {}

@@ -20,6 +20,7 @@ from typing import Any
 import looprepro
 from looprepro.files.errors import StoreError
 from looprepro.files.json_files import pretty_json
+from looprepro.files.places import project_root
 from looprepro.store.layout import SCHEMA, read_document
 
 WATCHED = ("looprepro", "sweeps", "pyproject.toml", "constraints.txt")
@@ -55,8 +56,8 @@ def provenance(**extra: Any) -> Provenance:
 
 @cache
 def _collected() -> tuple[dict[str, Any], str]:
-    package = Path(looprepro.__file__).resolve().parent
-    source, diff = snapshot_state(package.parent) or source_state(package.parent)
+    project = project_root()
+    source, diff = snapshot_state(project) or source_state(project)
     record = {
         "schema": SCHEMA,
         **source,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from looprepro import randomness
 from looprepro.config.cell import GroupWordsTask
-from looprepro.tasks.curriculum import Curriculum
+from looprepro.config.curriculum import Curriculum
 from looprepro.tasks.groups import FiniteGroup, alphabet, finite_group
 from looprepro.tasks.overlap import occurring
 from looprepro.tasks.task import UNSCORED, Batch, Count
@@ -43,8 +43,7 @@ class GroupWords:
         self.group: FiniteGroup = finite_group(config.group)
         self.alphabet = alphabet(self.group, config.alphabet)
         """Int64 ``[letters]``: the element ids that words are made of."""
-        make = Curriculum.doubling if config.curriculum == "doubling" else Curriculum.none
-        self.curriculum = make(config.length, steps)
+        self.curriculum = Curriculum.of(config.curriculum, config.length, steps)
         self._offset = int(config.start_token)
 
     @property

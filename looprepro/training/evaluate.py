@@ -18,8 +18,8 @@ from looprepro import randomness
 from looprepro.config.cell import Cell, Evaluation, word_parts
 from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.task import Count, Task
+from looprepro.training.dtypes import DTYPES
 from looprepro.training.operator_geometry import operator_metrics
-from looprepro.training.trainer import DTYPES
 
 BLOCK = 256
 """Evaluation words per forward pass; part of what makes a number bit-reproducible, so a constant."""

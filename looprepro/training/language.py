@@ -24,12 +24,11 @@ from looprepro.models.recurrence import depths, parcae_compatible_depths
 from looprepro.tasks.task import Batch
 from looprepro.training.checkpoint import Checkpoint
 from looprepro.training.distributed import END, START, STEP, Ranks
+from looprepro.training.dtypes import DTYPES
 from looprepro.training.families import Diverged
 from looprepro.training.language_schedule import rates
 from looprepro.training.muon import MuonAdamW
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
-"""Type of the parameters for each arithmetic; bfloat16 is autocast over float32 parameters."""
 PROBED_ROWS = 1
 """Validation rows on which the size of the last recurrent step is measured."""
 

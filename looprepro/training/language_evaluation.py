@@ -22,10 +22,10 @@ from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.language.codec import Codec
 from looprepro.tasks.language.questions import Question, encoded, lambada_file, lambada_texts, question, stand_in_questions
 from looprepro.tasks.language.rows import LanguageRows, documents_of
+from looprepro.training.dtypes import DTYPES
 from looprepro.training.families import Documents
 from looprepro.training.operator_geometry import operator_metrics
 from looprepro.training.scoring import Readouts, Scored, State, Tokens, score
-from looprepro.training.trainer import DTYPES
 
 Metrics = dict[str, dict[str, Any]]
 """Name -> {"value", "items"}."""

@@ -36,12 +36,11 @@ from looprepro.tasks.puzzles.task import PuzzleTask
 from looprepro.tasks.task import UNSCORED
 from looprepro.training.adam_atan2 import AdamATan2
 from looprepro.training.checkpoint import Checkpoint
+from looprepro.training.dtypes import DTYPES
 from looprepro.training.families import Diverged
 from looprepro.training.optimizer_state import moments, restore_moments
 from looprepro.training.slots import Passed, Slots, SlotSource, advanced, counted_positions, fewest_windows, together
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
-"""Type of the parameters for each arithmetic; bfloat16 is autocast over float32 parameters."""
 NOISE_BOUND = 6.0
 """Deviations at which the noise of a state is cut: a normal to one part in 10^9."""
 UNDECAYED = ("scaling.", "gates")

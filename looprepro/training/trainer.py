@@ -20,11 +20,9 @@ from looprepro.models.looped_transformer import LoopedTransformer
 from looprepro.tasks.task import Batch, Task
 from looprepro.training.ahead import Ahead
 from looprepro.training.checkpoint import Checkpoint
+from looprepro.training.dtypes import DTYPES
 from looprepro.training.first_bad import FirstBad
 from looprepro.training.schedule import learning_rate
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
-"""Type of the parameters for each arithmetic; bfloat16 is autocast over float32 parameters."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from looprepro.config.cell import BudgetEvaluation, Cell, GroupWordsTask, Inject
 from looprepro.config.cell import LoopedTransformer as Config
 from looprepro.models import recurrence as sampler
 from looprepro.models.looped_transformer import LoopedTransformer
-from looprepro.tasks.curriculum import Curriculum
 from looprepro.tasks.group_words import GroupWords
 
 torch.set_num_threads(1)
@@ -92,10 +91,6 @@ def test_sizes_of_the_task_agree_with_the_task_itself(group, order):
         assert formulas.group_order(group) == order
         assert formulas.vocabulary(task) == made.vocabulary
         assert formulas.positions(task) == made.max_time
-    for length in (2, 3, 12, 32):
-        expected = list(Curriculum.doubling(length, 1000).lengths)
-        assert formulas.curriculum_lengths(GroupWordsTask(length=length)) == expected
-    assert formulas.curriculum_lengths(GroupWordsTask(length=12, curriculum="none")) == [12]
 
 
 def test_mean_steps_are_the_specifications():

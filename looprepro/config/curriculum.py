@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Curriculum:
         powers = [2**k for k in range(1, longest.bit_length()) if 2**k < longest]
         lengths = (*powers, longest)
         return cls(lengths[-steps:], steps)
+
+    @classmethod
+    def of(cls, kind: Literal["doubling", "none"], longest: int, steps: int) -> Curriculum:
+        """By the task's key ``curriculum``."""
+        return (cls.doubling if kind == "doubling" else cls.none)(longest, steps)
 
     @classmethod
     def none(cls, longest: int, steps: int) -> Curriculum:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from looprepro.tasks.curriculum import Curriculum
+from looprepro.config.curriculum import Curriculum
 
 
 @pytest.mark.parametrize(
