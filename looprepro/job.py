@@ -158,7 +158,7 @@ class Pack:
         for cell in child.cells:
             for attempt in self.store.reading(cell).attempts:
                 if attempt.owner.get("pid") == child.pid and attempt.end is None and attempt.number > self._after(cell):
-                    record_death(self.store.layout.attempts(cell) / f"{attempt.number:04d}", cause)
+                    record_death(self.store.layout.attempt(cell, attempt.number), cause)
         self._deaths[child.cells] = self._deaths.get(child.cells, 0) + 1
         if self.signal is not None or all_cancelled:
             self.exit_codes.append(INTERRUPTED if not all_cancelled else 0)

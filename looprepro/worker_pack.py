@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from looprepro.files.errors import LoopreproError, StoreError
 from looprepro.files.json_files import read_json
 from looprepro.store import Attempt
-from looprepro.store.layout import attempt_name
 from looprepro.worker_output import is_out_of_memory, output_into
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def _are_packed(worker: Worker, held: Sequence[str], wanted: set[str]) -> bool:
         if highest is None:
             continue
         try:
-            said = read_json(worker.store.layout.attempts(name) / attempt_name(highest.number) / "provenance.json")
+            said = read_json(worker.store.layout.attempt(name, highest.number) / "provenance.json")
         except StoreError:
             continue  # not a pack's, or gone meanwhile
         if isinstance(said, Mapping) and wanted & set(said.get(PACK_MEMBERS) or ()):

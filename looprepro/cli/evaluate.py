@@ -54,6 +54,7 @@ def evaluate(
     from looprepro.cli.required_data import prepare_required
     from looprepro.config.cell import Execution
     from looprepro.config.identity import evaluation_id
+    from looprepro.launch.base import Work, manifest_of
     from looprepro.store import Store
     from looprepro.worker import run_manifest
 
@@ -66,25 +67,14 @@ def evaluate(
     if submission is not None:
         _submittable(cell, evaluations)
     missing = {known: one for known, one in evaluations.items() if known not in record.evaluations}
-    if missing:
-        trained_weights(store, record)
     code = 0
     execution = Execution.model_validate({"device": device, "threads": threads})
     if missing:
+        trained_weights(store, record)
         prepare_required([cell], missing.values())
-        manifest = {
-            "store": str(store.root),
-            "execution": execution.model_dump(mode="json"),
-            "cells": [
-                {
-                    "id": name,
-                    "after": store.highest_attempts([name])[name],
-                    "config": cell.model_dump(mode="json"),
-                    "evaluations": [{"id": k, "evaluation": e.model_dump(mode="json")} for k, e in missing.items()],
-                }
-            ],
-        }
-        code = run_manifest(manifest)
+        asked = tuple((known, one.model_dump(mode="json")) for known, one in missing.items())
+        work = [Work(name, cell.model_dump(mode="json"), asked, execution)]
+        code = run_manifest(manifest_of(store, work, store.highest_attempts([name])))
         record = next(iter(store.records([name])))
     _request(store, name, {known: one for known, one in evaluations.items() if known in record.evaluations})
     found = {known: record.evaluations.get(known) for known in evaluations}

@@ -25,6 +25,7 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
     from looprepro.config.identity import cell_id, evaluation_id
     from looprepro.files.errors import ConfigError
     from looprepro.files.yaml_files import read_yaml
+    from looprepro.launch.base import Work, manifest_of
     from looprepro.store import Store
     from looprepro.worker import run_manifest
 
@@ -46,21 +47,10 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
     identity = cell_id(cell)
     say(f"cell {identity}")
     prepare_required([cell], evaluations)
-    wanted = [{"id": evaluation_id(e), "evaluation": e.model_dump(mode="json")} for e in evaluations]
+    wanted = tuple((evaluation_id(e), e.model_dump(mode="json")) for e in evaluations)
     store = Store(runs)
-    manifest = {
-        "store": str(store.root),
-        "execution": execution.model_dump(mode="json"),
-        "cells": [
-            {
-                "id": identity,
-                "config": cell.model_dump(mode="json"),
-                "evaluations": wanted,
-                "after": store.highest_attempts([identity])[identity],
-            }
-        ],
-    }
-    code = run_manifest(manifest, redirect=False)
+    work = [Work(identity, cell.model_dump(mode="json"), wanted, execution)]
+    code = run_manifest(manifest_of(store, work, store.highest_attempts([identity])), redirect=False)
     reading = store.reading(identity)
     for evaluation in evaluations:
         measured = reading.evaluations.get(evaluation_id(evaluation))
@@ -68,5 +58,5 @@ def train(cell_file: CellFile, runs: Runs = RUNS) -> None:
             typer.echo(f"T={evaluation.T}  {name}  {count['value']:.6g}  ({count['items']} items)")
     known = reading.presence
     say(known.status if known.status == "done" or not known.cause else f"{known.status}: {known.cause}")
-    if code or not known.complete(evaluation_id(e) for e in evaluations):
+    if code or not known.complete(name for name, _ in wanted):
         raise typer.Exit(code or 1)

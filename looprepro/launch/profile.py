@@ -80,9 +80,11 @@ Line = Annotated[str, AfterValidator(_line)]
 
 
 class Profile(Frozen):
-    """How one cluster wants its jobs. One job asks for one node; ``cells_per_job`` cells (or packs of seeds) run in it, a
-    process each. A cell with several ranks has a job to itself, whose one task starts the other ranks, or whose tasks are the
-    ranks."""
+    """How one cluster wants its jobs. A job asks for one node, or for ``nodes`` where it is one cell of as many ranks.
+
+    ``cells_per_job`` cells (or packs of seeds) run in a job, a process each. A cell with several ranks has a job to itself,
+    whose one task starts the other ranks, or whose tasks are the ranks.
+    """
 
     name: Word
     """The file's name without ``.yaml``; not a key of the file."""

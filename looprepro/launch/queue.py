@@ -143,7 +143,7 @@ class Queue:
             try:
                 one = known.get(name) or self.submissions.read(name)
             except (StoreError, ConfigError):
-                if not (self.submissions.folder / name / "over.json").exists():
+                if not self.submissions.is_over(name):
                     broken = name
                 continue
             if cell in one.places:
@@ -151,9 +151,8 @@ class Queue:
         return None, broken
 
     def _age(self, cell: str, number: int) -> float:
-        path = self.store.layout.cell(cell) / "queue" / f"{number:04d}.json"
         try:
-            return self._now() - path.stat().st_mtime
+            return self._now() - self.store.layout.reservation(cell, number).stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
@@ -196,10 +195,11 @@ class Queue:
         if place is None or highest is None or highest.end is not None or highest.number <= place.after:
             return
         view = self.view(place.submission, place.index)
-        path = self.store.layout.attempts(reading.id) / f"{highest.number:04d}"
-        if view.kind == "over" and not (path / "death.json").exists():
+        if view.kind == "over":
             words = ended_words(place.submission, place.index, view, highest.number)
-            record_death(path, words.removeprefix(f"attempt {highest.number}: "))
+            record_death(
+                self.store.layout.attempt(reading.id, highest.number), words.removeprefix(f"attempt {highest.number}: ")
+            )
 
     def close(self) -> None:
         """Mark what is over, so that nobody asks for it again."""

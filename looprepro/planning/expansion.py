@@ -121,30 +121,18 @@ def expand(
     """
     overlay = sweep.scale(scale)
     given = cli.parse_overrides(overrides, sweep)
-    axes = _axes(sweep, scale)
     fixed = settings(sweep.document, ("base",), 0)
     if overlay.set:
         fixed |= settings(sweep.document, ("scales", scale, "set"), 1)
-    over: dict[str, Setting] = {}
-    layout = sweep.layout
-    for override in given:
-        if override.key in (cli.ITEMS, cli.BUDGETS):
-            continue
-        where = f"override '{override.text}'"
-        if len(override.values) == 1:
-            over[override.key] = Setting(override.values[0], where, 3)
-            continue
-        axes[override.key] = tuple(
-            _AxisPoint(text := cli.value_text(value), f"{override.key} = {text}", {override.key: Setting(value, where, 3)})
-            for value in override.values
-        )
-        layout = layout.model_copy(update={"rows": (*layout.rows, override.key)})
+    over, further = _overrides(given)
+    axes = _axes(sweep, scale) | further
+    layout = sweep.layout.model_copy(update={"rows": (*sweep.layout.rows, *further)})
 
     selection = cli.Selection.parse(only, axes)
     wanted_seeds = cli.requested_seeds(seeds, overlay.seeds)
     selection.check("seed", map(str, wanted_seeds))
     wanted_seeds = tuple(seed for seed in wanted_seeds if selection.keeps("seed", str(seed)))
-    kept = dict(axes)
+    kept: dict[str, tuple[_AxisPoint, ...]] = {}
     for name, points in axes.items():
         selection.check(name, (point.role for point in points))
         kept[name] = tuple(point for point in points if selection.keeps(name, point.role))
@@ -202,6 +190,25 @@ def expand(
         raise ConfigError(f"no cell has all of: {', '.join(f'--only {text}' for text in only)}", "Leave one of them out")
     order = {name: tuple(point.role for point in points) for name, points in kept.items()}
     return Expansion(sweep, scale, texts, overlay.execution, list(found.values()), layout, entries, order)
+
+
+def _overrides(given: Sequence[cli.Override]) -> tuple[dict[str, Setting], dict[str, tuple[_AxisPoint, ...]]]:
+    """(Settings that replace those of everything else, axes of the keys that were given several values). An evaluation's items
+    and budgets are neither: :class:`_Evaluations` reads them."""
+    over: dict[str, Setting] = {}
+    axes: dict[str, tuple[_AxisPoint, ...]] = {}
+    for override in given:
+        if override.key in (cli.ITEMS, cli.BUDGETS):
+            continue
+        where = f"override '{override.text}'"
+        if len(override.values) == 1:
+            over[override.key] = Setting(override.values[0], where, 3)
+            continue
+        axes[override.key] = tuple(
+            _AxisPoint(text := cli.value_text(value), f"{override.key} = {text}", {override.key: Setting(value, where, 3)})
+            for value in override.values
+        )
+    return over, axes
 
 
 def merge(expansions: Iterable[Expansion]) -> list[PlannedCell]:

@@ -37,7 +37,7 @@ class Attempt:
         self.cell_id = cell_id
         self.number = number
         self.nonce = nonce
-        self.path = layout.attempts(cell_id) / attempt_name(number)
+        self.path = layout.attempt(cell_id, number)
         """The attempt's folder, whose checkpoint-*, metrics.jsonl, series.json training writes."""
         self.step = 0
         self.total = 0

@@ -51,7 +51,7 @@ def find_garbage(layout: Layout, ids: Iterable[str]) -> Iterator[Garbage]:
             for part in ("attempts", "evaluations", "submissions", "queue"):
                 yield from _leftovers(folder / part, cell_id)
             for attempt in reading.attempts:
-                yield from _leftovers(folder / "attempts" / attempt_name(attempt.number), cell_id)
+                yield from _leftovers(layout.attempt(cell_id, attempt.number), cell_id)
     yield from _leftovers(layout.root, None, may_be_link=True)
     for part in ("cells", "submissions", "sources", "requests"):
         yield from _leftovers(layout.root / part, None)

@@ -4,6 +4,7 @@
     cells/<id>/attempts/<NNNN>/              one execution; the number is the reservation and the fencing token
     cells/<id>/result.json                   published once
     cells/<id>/evaluations/<evaluation>.json
+    cells/<id>/queue/<NNNN>.json             reservations for jobs of a scheduler (submissions.py)
     cells/<id>/submissions/<evaluation>.json what the benchmark's own scorer reads of an evaluation (ARC)
     requests/<scale>/<sweep>-<hash>.json     what was asked for
     launches/<time>-<hex>/                   manifest and logs of the workers of one command
@@ -51,6 +52,14 @@ class Layout:
     def attempts(self, cell_id: str) -> Path:
         """Folder of a cell's attempts."""
         return self.cell(cell_id) / "attempts"
+
+    def attempt(self, cell_id: str, number: int) -> Path:
+        """Folder of one attempt of a cell."""
+        return self.attempts(cell_id) / attempt_name(number)
+
+    def reservation(self, cell_id: str, number: int) -> Path:
+        """File of one reservation of a cell for a scheduler's job."""
+        return self.cell(cell_id) / "queue" / f"{attempt_name(number)}.json"
 
     def evaluation(self, cell_id: str, evaluation_id: str) -> Path:
         """File of one evaluation."""

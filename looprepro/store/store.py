@@ -16,7 +16,7 @@ from looprepro.files.errors import IdentityCollision, StoreError
 from looprepro.files.json_files import canonical_json, pretty_json
 from looprepro.store import gc
 from looprepro.store.attempt import Attempt
-from looprepro.store.layout import SCHEMA, Layout, attempt_name, attempt_numbers, checked_name, read_document
+from looprepro.store.layout import SCHEMA, Layout, attempt_numbers, checked_name, read_document
 from looprepro.store.owner import current_owner
 from looprepro.store.records import CellRecord, record_of
 from looprepro.store.requests import read_requests, record_request
@@ -81,7 +81,7 @@ class Store:
         """log.txt of every attempt that has one, the latest last."""
         folder = self.layout.attempts(cell_id)
         self.layout.refuse_links(folder)
-        logs = (folder / attempt_name(number) / "log.txt" for number in attempt_numbers(folder))
+        logs = (self.layout.attempt(cell_id, number) / "log.txt" for number in attempt_numbers(folder))
         return [log for log in logs if log.is_file() and not log.is_symlink()]
 
     def highest_attempts(self, ids: Iterable[str]) -> dict[str, int]:
@@ -161,7 +161,7 @@ class Store:
         numbers = attempt_numbers(folder)
         if not numbers:
             return True
-        return is_free(folder / attempt_name(numbers[-1]), current_owner(), lambda: self._file_system_now(folder))
+        return is_free(self.layout.attempt(cell_id, numbers[-1]), current_owner(), lambda: self._file_system_now(folder))
 
     def record_request(self, request: Mapping[str, Any]) -> Path:
         """Keep {"sweep", "scale", "overrides", "cells"}: what collect places cells by."""

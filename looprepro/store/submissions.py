@@ -124,13 +124,17 @@ class Submissions:
             return []
         found = []
         for name in names:
-            if os.path.exists(self.folder / name / "over.json"):
+            if self.is_over(name):
                 continue
             try:
                 found.append(self.read(name))
             except (StoreError, ConfigError) as error:  # the latter: a folder whose name is none of ours
                 say(str(error))
         return sorted(found, key=lambda one: (one.created, one.name))
+
+    def is_over(self, name: str) -> bool:
+        """The scheduler is known to have nothing left of it."""
+        return os.path.exists(self.folder / name / "over.json")
 
     def read(self, name: str) -> Submission:
         """One submission; :class:`StoreError` where its file is broken."""
@@ -156,7 +160,7 @@ class Submissions:
                 int(submitted["job"]) if submitted else None,
                 str(refused["why"]) if refused else None,
                 _cancelled(path),
-                (path / "over.json").exists(),
+                self.is_over(name),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{path} is no submission: {error}", remedy) from error
@@ -167,7 +171,7 @@ class Submissions:
         numbers = _reservation_numbers(folder)
         if not numbers:
             return 0, "", None
-        document = read_document(folder / f"{numbers[-1]:04d}.json") or {}
+        document = read_document(self.store.layout.reservation(cell_id, numbers[-1])) or {}
         owner = document.get("owner")
         return numbers[-1], str(document.get("launch", "")), Owner.from_document(owner) if owner else None
 
@@ -187,7 +191,7 @@ class Submissions:
 
     def reserve(self, cell_id: str, number: int, launch: str) -> bool:
         """Make reservation ``number`` of a cell; False where another command was faster."""
-        path = self.store.layout.cell(cell_id) / "queue" / f"{number:04d}.json"
+        path = self.store.layout.reservation(cell_id, number)
         self.store.layout.refuse_links(path)
         return create_exclusive(path, _bytes({"launch": launch, "owner": current_owner().document()}))
 
@@ -269,7 +273,8 @@ def is_called_off(submission: Path, cell_id: str) -> bool:
 
 
 def record_death(attempt: Path, cause: str) -> None:
-    """Keep beside an attempt that wrote no end what its parent process, or the scheduler, saw: from then on it is lost."""
+    """Keep beside an attempt that wrote no end what its parent process, or the scheduler, saw: from then on it is lost. What
+    was said first stays."""
     create_exclusive(attempt / "death.json", _bytes({"cause": cause}))
 
 
