@@ -18,7 +18,7 @@ from looprepro.store import CellRecord
 
 Place = tuple[str, str]
 """(Evaluation, metric), or ("series", name)."""
-_ENVIRONMENT = ("cpu", "device", "platform", "python", "versions", "commit", "changes", "threads")
+_ENVIRONMENT = ("cpu", "cpu_numbers", "device", "platform", "python", "versions", "commit", "changes", "threads")
 """Parts of a provenance that can change a bit."""
 
 
@@ -126,6 +126,7 @@ def compare(was: Recorded, record: CellRecord) -> Comparison:
         name: (was.environment.get(name), here.get(name))
         for name in _ENVIRONMENT
         if was.environment.get(name) != here.get(name)
+        and (name != "cpu_numbers" or name in was.environment)  # runs before it was recorded
     }
     return Comparison(was.id, equal, different, changed)
 

@@ -66,6 +66,7 @@ def _collected() -> tuple[dict[str, Any], str]:
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpu": cpu_model(),
+        "cpu_numbers": cpu_numbers(),
         "device": cpu_model(),
         "cores": os.cpu_count(),
     }
@@ -131,15 +132,29 @@ def cpu_model() -> str:
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or platform.machine()
+    known = _cpu_info()
+    names = (known[key] for key in ("model name", "Model", "cpu model") if key in known)
+    return next(names, platform.processor() or platform.machine())
+
+
+def cpu_numbers() -> str:
+    """Vendor, family, model and stepping, where the system tells: virtual machines give processors that differ one name."""
+    known = _cpu_info()
+    keys = ("vendor_id", "cpu family", "model", "stepping")
+    return ", ".join(f"{key.removeprefix('cpu ')} {known[key]}" for key in keys if key in known)
+
+
+def _cpu_info() -> dict[str, str]:
+    """Of the first processor in /proc/cpuinfo; empty elsewhere."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return platform.processor() or platform.machine()
+        return {}
+    found: dict[str, str] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model", "cpu model"):
-            return value.strip()
-    return platform.machine()
+        found.setdefault(key.strip(), value.strip())
+    return found
 
 
 def _as_new_file(project: Path, name: str) -> str:

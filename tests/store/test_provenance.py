@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from looprepro.store.provenance import provenance, source_state, versions
+from looprepro.store.provenance import cpu_model, cpu_numbers, provenance, source_state, versions
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -76,3 +77,15 @@ def test_no_environment_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     files = provenance(threads=1).contents()
     assert json.loads(files["provenance.json"])["threads"] == 1
     assert b"s3cret-in-the-environment" not in files["provenance.json"]
+
+
+def test_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel\t\t: 9\n"
+    )
+    monkeypatch.setattr(sys, "platform", "linux")
+    found = []
+    for model in (1, 2):
+        monkeypatch.setattr(Path, "read_text", lambda *_, model=model, **__: text.format(model))
+        found.append((cpu_model(), cpu_numbers()))
+    assert found == [("AMD EPYC", f"vendor_id AuthenticAMD, family 26, model {model}") for model in (1, 2)]
